@@ -1,0 +1,1 @@
+"""LoRA adapters: read and checked, kept in a pool, applied per token."""

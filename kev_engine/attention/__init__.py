@@ -1,0 +1,1 @@
+"""Attention backends: each executes a StepPlan; `dense` defines what is correct."""

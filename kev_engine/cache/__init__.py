@@ -1,0 +1,1 @@
+"""The paged KV cache: blocks and their tables, and the tensors behind them."""

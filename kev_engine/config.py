@@ -1,0 +1,81 @@
+"""EngineConfig: what an engine is started with. The environment is read in `from_env` and nowhere else."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from kev_engine.errors import InvalidField
+
+EMBEDDED = "embedded"
+MIN_TOKEN_BUDGET = 16
+
+
+@dataclass(frozen=True)
+class EngineConfig:
+    """Settings of one engine, frozen at its start.
+
+    `kv_budget_bytes` None means: derived from free memory at load. `token_budget` is the most new tokens one forward
+    takes; prompts beyond it enter in chunks. `temperature` is the first version of the default temperature.
+    """
+
+    model: str = EMBEDDED
+    backend: str | None = None
+    device: str = "auto"
+    dtype: str = "float32"
+    threads: int | None = None
+    kv_budget_bytes: int | None = None
+    block_size: int = 16
+    token_budget: int = 4096
+    max_questions: int = 256
+    max_waiting: int = 1024
+    temperature: float = 0.0
+    adapter_pool_size: int = 4
+    adapters: Mapping[str, str] = field(default_factory=dict)
+    home: Path = Path.home() / ".cache" / "kev"
+
+    def __post_init__(self) -> None:
+        whole = (
+            ("threads", 1), ("kv_budget_bytes", 1), ("block_size", 1), ("token_budget", MIN_TOKEN_BUDGET),
+            ("max_questions", 1), ("max_waiting", 1), ("adapter_pool_size", 1),
+        )
+        for name, least in whole:
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise InvalidField(name, value, f"it must be at least {least}")
+        if not 0 <= self.temperature < float("inf"):
+            raise InvalidField("temperature", self.temperature, "it must be a number of 0 or more (0 = greedy)")
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str] | None = None, **given: object) -> EngineConfig:
+        """The configuration of the environment, each value in `given` that is not None taking precedence.
+
+        Reads KEV_HOME (else XDG_CACHE_HOME/kev), KEV_MODEL, KEV_BACKEND, KEV_DEVICE, KEV_DTYPE, KEV_THREADS,
+        KEV_KV_BUDGET, KEV_TOKEN_BUDGET and KEV_TEMPERATURE. Raises InvalidField for a value that cannot be read.
+        """
+        env = os.environ if env is None else env
+        values: dict[str, object] = {"home": cache_home(env)}
+        for name, variable, read in (
+            ("model", "KEV_MODEL", str), ("backend", "KEV_BACKEND", str), ("device", "KEV_DEVICE", str),
+            ("dtype", "KEV_DTYPE", str), ("threads", "KEV_THREADS", int), ("kv_budget_bytes", "KEV_KV_BUDGET", int),
+            ("token_budget", "KEV_TOKEN_BUDGET", int), ("temperature", "KEV_TEMPERATURE", float),
+        ):
+            text = env.get(variable, "").strip()
+            if text:
+                try:
+                    values[name] = read(text)
+                except ValueError:
+                    kind = "a number" if read is float else "a whole number"
+                    raise InvalidField(variable, text, f"it must be {kind}") from None
+        values.update({name: value for name, value in given.items() if value is not None})
+        return cls(**values)  # type: ignore[arg-type]
+
+
+def cache_home(env: Mapping[str, str]) -> Path:
+    """The folder that keeps converted models and the run log: KEV_HOME, else the XDG cache folder's `kev`."""
+    if env.get("KEV_HOME", "").strip():
+        return Path(env["KEV_HOME"]).expanduser()
+    base = env.get("XDG_CACHE_HOME", "").strip()
+    return (Path(base).expanduser() if base else Path.home() / ".cache") / "kev"

@@ -1,0 +1,1 @@
+"""The Mask Doctor: what attention really receives, what is wrong with it, and the repair."""

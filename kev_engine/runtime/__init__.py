@@ -1,0 +1,1 @@
+"""From questions to answers: sequences, the scheduler, the forward, the engine, its proofs."""

@@ -1,0 +1,108 @@
+"""What a stream tells its reader, in the order things happen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kev_engine.errors import KevError
+from kev_engine.isolation.layout import IntArray, PackedLayout, SegmentArray
+from kev_engine.isolation.plan import StepPlan
+from kev_engine.schema import Answer, RunStats
+
+FREE, OTHERS = -1, -2
+
+
+@dataclass(frozen=True)
+class SegmentInfo:
+    """What segment k of a run's layout is: a question (or its n-th `sample`), or a shared context (`is_shared`)."""
+
+    name: str
+    token_ids: tuple[int, ...]
+    adapter: str | None = None
+    adapter_id: int = 0
+    is_shared: bool = False
+    sample: int = 0
+    cached_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class PlanMade:
+    """The run's prompts as packed, before the first forward. `segments[k]` describes segment k of `layout`."""
+
+    layout: PackedLayout
+    segments: tuple[SegmentInfo, ...]
+    kv_bytes_predicted: int
+    kv_bytes_budget: int
+
+
+@dataclass(frozen=True, eq=False)
+class KVUsage:
+    """KV memory after a step, in bytes, and the block map.
+
+    `block_owner[b]` is a segment index of the run's layout, OTHERS or FREE; block 0 is the zero block and belongs to
+    nobody. `block_refs` counts the tables a block stands in (2 or more: shared), `block_generation` how often it was
+    handed out.
+    """
+
+    bytes_used: int
+    bytes_budget: int
+    bytes_peak: int
+    bytes_by_segment: tuple[int, ...]
+    bytes_others: int
+    block_owner: IntArray
+    block_refs: SegmentArray
+    block_generation: SegmentArray
+
+
+@dataclass(frozen=True, eq=False)
+class Step:
+    """One forward that this run took part in.
+
+    `segments[c]` is the segment (of the run's layout) that chunk c of `plan` belongs to, or OTHERS. `lengths[k]` is
+    the number of tokens of segment k after the step, prompt and generated.
+    """
+
+    index: int
+    plan: StepPlan
+    segments: tuple[int, ...]
+    lengths: tuple[int, ...]
+    kv: KVUsage
+    plan_ms: float
+    forward_ms: float
+    sample_ms: float
+
+
+@dataclass(frozen=True)
+class TextDelta:
+    """New readable text of a question; `token_ids` are the tokens drawn since the last delta."""
+
+    question_id: str
+    text: str
+    token_ids: tuple[int, ...]
+    sample: int = 0
+
+
+@dataclass(frozen=True)
+class Finished:
+    answer: Answer
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A question that never ran, or that ended in an error of its own; the others go on."""
+
+    question_id: str
+    error: KevError
+
+
+@dataclass(frozen=True)
+class RunFinished:
+    """The last event of every stream."""
+
+    stats: RunStats
+    questions: Mapping[str, str]
+    """question id -> finish_reason"""
+
+
+Event = PlanMade | Step | TextDelta | Finished | Refused | RunFinished

@@ -1,0 +1,1 @@
+"""Questions to tokens and tokens to text: the chat template, detokenization, stop strings."""
