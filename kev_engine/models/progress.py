@@ -1,0 +1,92 @@
+"""How a model that takes minutes to arrive tells how far it is, and what the libraries below had to say meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
+
+Progress = Callable[[str, int, int], None]
+"""`progress(stage, done, total)`: bytes or items of a stage; total 0 where it is not known."""
+
+
+def silent(stage: str, done: int, total: int) -> None:
+    """The progress that nobody watches."""
+
+
+@contextmanager
+def transformers_heard(stage: str, progress: Progress) -> Iterator[list[str]]:
+    """The sentences that transformers warns with inside the block, in order and each once.
+
+    Its progress bars become calls of `progress`, and nothing is printed: what matters is returned to the caller, who
+    makes an error of it or passes it on. Logging and bars are process-wide in transformers, so they are put back.
+    """
+    from transformers.utils import logging as library
+
+    heard: list[str] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            sentence = " ".join(record.getMessage().split())
+            if record.levelno >= logging.WARNING and sentence not in heard:
+                heard.append(sentence)
+
+    def bar(factory: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return progress_bar(stage, progress)(*args, **kwargs)
+
+    listener = Listener()
+    verbosity = library.get_verbosity()
+    library.set_verbosity_warning()
+    library.disable_default_handler()
+    library.add_handler(listener)
+    previous = library.set_tqdm_hook(bar)
+    try:
+        with warnings.catch_warnings():
+            # A deprecation inside the library is for its authors; its own log speaks to users.
+            warnings.simplefilter("ignore")
+            yield heard
+    finally:
+        library.set_tqdm_hook(previous)
+        library.remove_handler(listener)
+        library.enable_default_handler()
+        library.set_verbosity(verbosity)
+
+
+def progress_bar(stage: str, progress: Progress) -> Callable[..., Any]:
+    """What stands in for a `tqdm` class and reports to `progress` instead of drawing."""
+    return partial(_Bar, stage, progress)
+
+
+class _Bar:
+    """What tqdm offers to a loop and to manual updates, reported to a `Progress`."""
+
+    def __init__(self, stage: str, progress: Progress, iterable: Any = None, *_: Any, **options: Any) -> None:
+        self._stage = stage
+        self._progress = progress
+        self._iterable = iterable
+        self._done = 0
+        self.total = options.get("total") or (len(iterable) if hasattr(iterable, "__len__") else 0)
+
+    def __iter__(self) -> Iterator[Any]:
+        for item in self._iterable:
+            yield item
+            self.update(1)
+
+    def update(self, count: float = 1) -> None:
+        self._done += int(count)
+        self._progress(self._stage, self._done, int(self.total))
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing is drawn, so nothing is left to close."""
+
+    def set_description(self, *_: object, **__: object) -> None:
+        """The stage is the description."""

@@ -1,0 +1,20 @@
+"""Fixtures that several packages' tests share."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from kev_engine.config import cache_home
+from kev_engine.models.embedded import embedded
+from kev_engine.models.progress import silent
+
+
+@pytest.fixture(scope="session")
+def embedded_home() -> Path:
+    """The usual KEV_HOME with the embedded model in it, fetched and converted once and kept between runs."""
+    home = cache_home(os.environ)
+    embedded(home, silent)
+    return home
