@@ -16,6 +16,7 @@
     ├── AdapterRefused           an adapter file that cannot be applied exactly
     ├── EngineBusy               the queue is full; nothing was started
     ├── EngineFailed             a step raised; the runs in it ended, the engine goes on
+    ├── UnusableLogits           a row of logits from which no token can be drawn; it ends that question only
     └── EngineClosed             the engine was closed before or while this run waited
 
 Each message is one sentence that names the field, the value and the way out. `code` and `facts` carry the same
@@ -190,6 +191,14 @@ class EngineFailed(KevError):
             cause=f"{type(cause).__name__}: {cause}",
         )
         self.__cause__ = cause
+
+
+class UnusableLogits(KevError):
+    code = "unusable_logits"
+
+    def __init__(self, question_id: str, reason: str) -> None:
+        self.question_id = question_id
+        super().__init__(f"question {question_id!r}: {reason}.", question_id=question_id, reason=reason)
 
 
 class EngineClosed(KevError):

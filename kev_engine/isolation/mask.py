@@ -11,6 +11,7 @@ prefix, for prefill, chunks and decode alike, in whatever order the tokens lie i
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,6 +76,38 @@ def runs(layout: PackedLayout, window: int | None = None) -> Iterator[list[Run]]
     """`runs_of_row` for every row in turn: the whole mask in a few integers a row."""
     for row in range(layout.num_tokens):
         yield runs_of_row(layout, row, window)
+
+
+@dataclass(frozen=True)
+class Band:
+    """Allowed cells that lie together: rows `[row, row_end)` may read keys `[key, key_end)`.
+
+    With `grows`, `key_end` is that of the first row, and each later row reads one key more.
+    """
+
+    row: int
+    row_end: int
+    key: int
+    key_end: int
+    grows: bool
+
+
+def bands(layout: PackedLayout) -> tuple[Band, ...]:
+    """The whole mask, exactly, as one band for each segment and each segment of its lineage: O(S × depth).
+
+    An ancestor's story ends before its reader's starts, so all of it is read by every row; a segment reads itself
+    causally.
+    """
+    found: list[Band] = []
+    for segment, (start, end) in enumerate(layout.intervals):
+        if start == end:
+            continue
+        for ancestor in layout.lineage(segment)[:-1]:
+            key, key_end = layout.intervals[ancestor]
+            if key < key_end:
+                found.append(Band(start, end, key, key_end, grows=False))
+        found.append(Band(start, end, start, start + 1, grows=True))
+    return tuple(found)
 
 
 def count_allowed(layout: PackedLayout, window: int | None = None) -> int:

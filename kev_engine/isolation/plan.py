@@ -24,6 +24,15 @@ class Chunk:
         return self.start + self.num_new
 
 
+@dataclass(frozen=True)
+class BlockCopy:
+    """Copy-on-write, done before the forward: the first `num_tokens` tokens of block `source` go to block `target`."""
+
+    source: int
+    target: int
+    num_tokens: int
+
+
 @dataclass(frozen=True, eq=False)
 class StepPlan:
     """One forward over T new tokens of S sequences, decode rows first, then prefill chunks.
@@ -43,6 +52,7 @@ class StepPlan:
     block_tables: SegmentArray
     sample_rows: IntArray
     block_size: int
+    copies: tuple[BlockCopy, ...] = ()
 
     @property
     def num_tokens(self) -> int:
@@ -71,6 +81,21 @@ class StepPlan:
     def cu_seqlens_k(self) -> SegmentArray:
         """`[S+1]` int32: prefix sums of all keys of each sequence: ancestors, cache, new."""
         return _prefix_sums([chunk.num_keys for chunk in self.chunks])
+
+    @cached_property
+    def story_position_ids(self) -> IntArray:
+        """`[T]`: where each new token stands in its own story, by which it is judged (the rule's position)."""
+        return np.concatenate([np.arange(chunk.start, chunk.num_keys, dtype=np.int64) for chunk in self.chunks])
+
+    @cached_property
+    def key_sequences(self) -> SegmentArray:
+        """`[K]` int32: the chunk whose table each key of the step stands in, sequence behind sequence."""
+        return np.repeat(np.arange(self.num_sequences, dtype=np.int32), np.diff(self.cu_seqlens_k))
+
+    @cached_property
+    def key_positions(self) -> IntArray:
+        """`[K]` int64: the story position of each key of the step."""
+        return np.concatenate([np.arange(chunk.num_keys, dtype=np.int64) for chunk in self.chunks])
 
 
 def _prefix_sums(lengths: list[int]) -> SegmentArray:

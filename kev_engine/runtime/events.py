@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kev_engine.errors import KevError
@@ -10,7 +9,7 @@ from kev_engine.isolation.layout import IntArray, PackedLayout, SegmentArray
 from kev_engine.isolation.plan import StepPlan
 from kev_engine.schema import Answer, RunStats
 
-FREE, OTHERS = -1, -2
+FREE, OTHERS, RESERVED = -1, -2, -3
 
 
 @dataclass(frozen=True)
@@ -40,12 +39,14 @@ class PlanMade:
 class KVUsage:
     """KV memory after a step, in bytes, and the block map.
 
-    `block_owner[b]` is a segment index of the run's layout, OTHERS or FREE; block 0 is the zero block and belongs to
-    nobody. `block_refs` counts the tables a block stands in (2 or more: shared), `block_generation` how often it was
-    handed out.
+    A block is used once it holds tokens; a sequence reserves at its start all blocks it may come to need.
+    `block_owner[b]` is the segment (of the run's layout) that a used block belongs to, OTHERS, RESERVED or FREE; block
+    0 is the zero block and belongs to nobody. `block_refs` counts the tables a block stands in (2 or more: shared),
+    `block_generation` how often it was handed out.
     """
 
     bytes_used: int
+    bytes_reserved: int
     bytes_budget: int
     bytes_peak: int
     bytes_by_segment: tuple[int, ...]
@@ -101,8 +102,6 @@ class RunFinished:
     """The last event of every stream."""
 
     stats: RunStats
-    questions: Mapping[str, str]
-    """question id -> finish_reason"""
 
 
 Event = PlanMade | Step | TextDelta | Finished | Refused | RunFinished

@@ -1,0 +1,247 @@
+"""The proofs of isolation: a run's own step plans are replayed with something changed that must not matter.
+
+alone vs packed     each question once more by itself, through the dense oracle: logits within a bound, equal tokens
+neighbour swap      every token of all other questions replaced by random ones: my logits bit-identical
+poison              every key and value that is not mine, and every unused slot of my blocks, is NaN: bit-identical
+
+The audit has its own KV storage and block pool, sized for the stories, and draws greedily, whatever the questions'
+temperatures: its subject is who reads whom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Many
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from kev_engine.cache.blocks import BlockPool
+from kev_engine.cache.storage import KVShape, KVStorage
+from kev_engine.isolation.faults import Fault
+from kev_engine.isolation.layout import PackedLayout
+from kev_engine.isolation.mask import count_allowed
+from kev_engine.runtime.model_runner import ModelRunner
+from kev_engine.runtime.scheduler import Scheduled, Scheduler
+from kev_engine.runtime.sequence import Sequence
+
+ALONE_BOUND = 1e-3
+"""Largest |Δlogit| in fp32 between a packed and a lone forward, whose sums run in another order."""
+NEW_TOKENS = 16
+"""How many tokens of each answer the audit draws at most; each proof replays all of their steps once a question."""
+
+
+@dataclass(frozen=True)
+class Proof:
+    """What the proofs measured for one question, as the largest |Δlogit| over its sampled rows.
+
+    `ties` counts the tokens that differ from the lone run where its top two logits are closer than the bound.
+    """
+
+    question_id: str
+    alone_max_abs: float
+    alone_tokens_equal: bool
+    ties: int
+    neighbour_max_abs: float
+    poison_max_abs: float
+    alone_bound: float
+
+    @property
+    def is_isolated(self) -> bool:
+        within = self.alone_max_abs <= self.alone_bound
+        return within and self.alone_tokens_equal and self.neighbour_max_abs == 0 and self.poison_max_abs == 0
+
+
+@dataclass(frozen=True)
+class Audit:
+    """The verdict over a run. `allowed_cells` counts the prompt layout; `foreign_cells` what is not allowed in it."""
+
+    fault: str | None
+    questions: tuple[Proof, ...]
+    layout: PackedLayout
+    allowed_cells: int
+    num_steps: int
+    max_new_tokens: int
+
+    @property
+    def isolated(self) -> bool:
+        return all(proof.is_isolated for proof in self.questions)
+
+    @property
+    def foreign_cells(self) -> int:
+        """Causal cells of the row that join segments which may not read each other."""
+        total = self.layout.num_tokens
+        return total * (total + 1) // 2 - self.allowed_cells
+
+    def to_json(self) -> dict[str, object]:
+        """The verdict as the command line prints it."""
+        return {
+            "isolated": self.isolated,
+            "fault": self.fault,
+            "questions": [
+                {
+                    "id": proof.question_id, "alone_max_abs": proof.alone_max_abs,
+                    "alone_tokens_equal": proof.alone_tokens_equal, "ties": proof.ties,
+                    "neighbour_max_abs": proof.neighbour_max_abs, "poison_max_abs": proof.poison_max_abs,
+                }
+                for proof in self.questions
+            ],
+            "allowed_cells": self.allowed_cells,
+            "layout": {
+                "segments": [list(interval) for interval in self.layout.intervals],
+                "position_ids": self.layout.position_ids.tolist(),
+                "cu_seqlens": self.layout.cu_seqlens.tolist(),
+            },
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Subject:
+    """One story under audit: the question (sample) it belongs to, or none for a shared context."""
+
+    question_id: str | None
+    sequence: Sequence
+    stop_token_ids: frozenset[int]
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """One executed step and the logits `[R, V]` it gave."""
+
+    scheduled: Scheduled
+    logits: torch.Tensor
+
+
+class Auditor:
+    """Replays the steps of a few stories on storage of its own."""
+
+    def __init__(
+        self, runner: ModelRunner, shape: KVShape, subjects: Many[Subject], block_size: int, token_budget: int,
+        vocab_size: int, fault: Fault | None = None, alone_bound: float = ALONE_BOUND,
+    ) -> None:
+        self.clean = runner.dense()
+        self.runner = runner if fault is None else runner.dense(fault)
+        self.fault = fault
+        self.subjects = subjects
+        self.vocab_size = vocab_size
+        self.alone_bound = alone_bound
+        self.shape = shape
+        sequences = [subject.sequence for subject in subjects]
+        blocks = sum(-(-sequence.num_projected // block_size) for sequence in sequences)
+        self.pool = BlockPool(blocks + 1, block_size)
+        self.storage = KVStorage(shape, blocks + 1, block_size, runner.device)
+        self.scheduler = Scheduler(self.pool, token_budget)
+        self.records = self._record()
+
+    def prove(self, layout: PackedLayout, max_new_tokens: int) -> Audit:
+        """Run every proof for every question."""
+        proofs = tuple(self._proof(subject) for subject in self.subjects if subject.question_id is not None)
+        name = None if self.fault is None else self.fault.name
+        return Audit(name, proofs, layout, count_allowed(layout), len(self.records), max_new_tokens)
+
+    def _proof(self, subject: Subject) -> Proof:
+        assert subject.question_id is not None
+        alone, equal, ties = self._alone(subject.sequence)
+        rng = np.random.default_rng(len(subject.sequence.tokens))
+        swapped = self._replay(subject.sequence, rng=rng)
+        poisoned = self._replay(subject.sequence, poison=True)
+        return Proof(subject.question_id, alone, equal, ties, swapped, poisoned, self.alone_bound)
+
+    def _record(self) -> list[Record]:
+        """Answer the questions greedily and keep every plan with its logits."""
+        stops = {subject.sequence: subject.stop_token_ids for subject in self.subjects}
+        self.scheduler.submit(stops)
+        records = []
+        while (scheduled := self.scheduler.next_step()) is not None:
+            logits = self._run(scheduled)
+            records.append(Record(scheduled, logits))
+            self.scheduler.commit(scheduled)
+            for sequence, row in zip(scheduled.sampled, logits, strict=True):
+                token = int(row.argmax())
+                sequence.tokens.append(token)
+                if token in stops[sequence] or sequence.num_output >= sequence.max_new_tokens:
+                    self.scheduler.finish(sequence)
+        return records
+
+    def _run(self, scheduled: Scheduled, input_ids: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None
+             ) -> torch.Tensor:
+        plan = scheduled.plan if input_ids is None else replace(scheduled.plan, input_ids=input_ids)
+        return self.runner.run(plan if self.fault is None else self.fault.broken_plan(plan), self.storage)
+
+    def _alone(self, sequence: Sequence) -> tuple[float, bool, int]:
+        """The whole story in one clean forward by itself, tokens forced: max |Δlogit|, tokens equal, ties."""
+        packed = self._rows(self.records, sequence)  # [N, V]
+        story = Sequence(sequence.tokens[:-1], max_new_tokens=1, adapter_id=sequence.adapter_id)
+        pool = BlockPool(-(-len(story.tokens) // self.pool.block_size) + 1, self.pool.block_size)
+        scheduler = Scheduler(pool, token_budget=len(story.tokens))
+        scheduler.submit([story])
+        scheduled = scheduler.next_step()
+        assert scheduled is not None
+        rows = np.arange(sequence.num_prompt - 1, len(story.tokens), dtype=np.int64)
+        plan = replace(scheduled.plan, sample_rows=rows)
+        storage = KVStorage(self.shape, pool.num_blocks, pool.block_size, self.storage.device)
+        alone = self.clean.run(plan, storage)  # [N, V]
+        top = alone.float().topk(2, dim=-1).values
+        differing = packed.argmax(dim=-1) != alone.argmax(dim=-1)
+        close = top[:, 0] - top[:, 1] < self.alone_bound
+        return _max_abs(packed, alone), not bool((differing & ~close).any()), int((differing & close).sum())
+
+    def _replay(self, sequence: Sequence, rng: np.random.Generator | None = None, poison: bool = False) -> float:
+        """All recorded steps once more, with foreign tokens or foreign memory changed: max |Δlogit| of my rows."""
+        mine = lineage(sequence)
+        if poison:
+            self.storage.fill(range(1, self.pool.num_blocks), float("nan"))
+        worst = 0.0
+        for record in self.records:
+            plan = record.scheduled.plan
+            input_ids = plan.input_ids
+            if rng is not None:
+                foreign = np.array([owner not in mine for owner in record.scheduled.sequences])[plan.segment_ids]
+                random = rng.integers(0, self.vocab_size, size=len(input_ids), dtype=np.int64)
+                input_ids = np.where(foreign, random, input_ids)
+            if poison:
+                self._poison(record.scheduled, mine)
+            logits = self._run(record.scheduled, input_ids)
+            here = [row for row, owner in enumerate(record.scheduled.sampled) if owner is sequence]
+            if here:
+                worst = max(worst, _max_abs(logits[here], record.logits[here]))
+        return worst
+
+    def _poison(self, scheduled: Scheduled, mine: Many[Sequence]) -> None:
+        """Fill what no sequence of `mine` has stored with NaN, as it stands before this step."""
+        size = self.pool.block_size
+        kept = np.zeros(self.pool.num_blocks * size, dtype=np.bool_)
+        kept[:size] = True
+        for record in self.records:
+            if record.scheduled is scheduled:
+                break
+            for chunk, owner in zip(record.scheduled.plan.chunks, record.scheduled.sequences, strict=True):
+                if owner in mine:
+                    index = record.scheduled.sequences.index(owner)
+                    table = record.scheduled.plan.block_tables[index].astype(np.int64)
+                    where = np.arange(chunk.num_keys)
+                    kept[table[where // size] * size + where % size] = True
+        self.storage.fill_slots(torch.from_numpy(np.flatnonzero(~kept)), float("nan"))
+
+    @staticmethod
+    def _rows(records: Many[Record], sequence: Sequence) -> torch.Tensor:
+        rows = [
+            record.logits[row]
+            for record in records for row, owner in enumerate(record.scheduled.sampled) if owner is sequence
+        ]
+        return torch.stack(rows)
+
+
+def lineage(sequence: Sequence) -> list[Sequence]:
+    """The sequence and its ancestors."""
+    chain = [sequence]
+    while chain[-1].parent is not None:
+        chain.append(chain[-1].parent)
+    return chain
+
+
+def _max_abs(left: torch.Tensor, right: torch.Tensor) -> float:
+    """The largest difference; infinite where one side is not a finite number and the other is another one."""
+    difference = (left.float() - right.float()).abs()
+    same = (left == right) | (left.isnan() & right.isnan())
+    return float(torch.where(same, 0.0, difference.nan_to_num(nan=float("inf"))).max())

@@ -1,0 +1,78 @@
+"""What this machine gives: the device, the dtype, the backend and the number of KV blocks, each with its reason."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from kev_engine.attention.base import AttentionBackend, backends
+from kev_engine.errors import InvalidField, ModelUnsupported, NotEnoughSpace
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+KV_SHARE = 0.25
+"""Share of the free memory that keys and values may take when no budget is given; the rest is for activations."""
+KV_CEILING_BYTES = 4 << 30
+"""More than this is only taken when asked for."""
+
+
+def pick_device(name: str) -> torch.device:
+    """The device that was asked for; "auto" is CUDA where there is one, else the CPU."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise InvalidField("device", name, "it must be auto, cpu or cuda") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise InvalidField("device", name, "no CUDA device is here; use auto or cpu")
+    return device
+
+
+def pick_dtype(name: str) -> torch.dtype:
+    if name not in DTYPES:
+        raise InvalidField("dtype", name, f"it must be one of {', '.join(DTYPES)}")
+    return DTYPES[name]
+
+
+def pick_backend(
+    name: str | None, needs: frozenset[str], device: torch.device, dtype: torch.dtype
+) -> tuple[AttentionBackend, str]:
+    """The backend and one sentence that says why it was taken.
+
+    Raises InvalidField for an unknown name and ModelUnsupported where no backend, or not the one that was named,
+    computes what the model needs.
+    """
+    known = backends()
+    if name is not None:
+        if name not in known:
+            raise InvalidField("backend", name, f"it must be one of {', '.join(known)}")
+        refusal = known[name].unsupported(needs, device, dtype)
+        if refusal is not None:
+            raise ModelUnsupported(f"{refusal}; leave the backend open and one that does is chosen.")
+        return known[name], f"{name} was asked for."
+    refusals = []
+    for backend in known.values():
+        refusal = backend.unsupported(needs, device, dtype)
+        if refusal is None:
+            why = f", because {' and '.join(refusals)}" if refusals else f", the default on {device.type}"
+            return backend, f"{backend.name}{why}."
+        refusals.append(refusal)
+    raise ModelUnsupported(f"no backend can serve this model: {' and '.join(refusals)}.")
+
+
+def free_bytes(device: torch.device) -> int:
+    """Memory that can still be taken on the device, in bytes."""
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+
+
+def num_blocks(budget_bytes: int | None, bytes_per_block: int, device: torch.device) -> int:
+    """Blocks that the KV budget holds, the zero block included; without a budget, a share of the free memory."""
+    if budget_bytes is None:
+        budget_bytes = min(int(free_bytes(device) * KV_SHARE), KV_CEILING_BYTES)
+    usable = budget_bytes // bytes_per_block
+    if usable < 1:
+        raise NotEnoughSpace("one KV block", bytes_per_block, budget_bytes, "raise the KV budget (--kv-budget)")
+    return usable + 1

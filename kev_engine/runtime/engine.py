@@ -1,0 +1,229 @@
+"""Engine: what callers hold. Encodes questions on their thread, hands runs to the worker, streams events back."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from types import TracebackType
+
+import torch
+
+from kev_engine.adapters.pool import AdapterPool
+from kev_engine.adapters.router import attach
+from kev_engine.attention.base import ATTN_IMPLEMENTATION, register
+from kev_engine.cache.blocks import BlockPool
+from kev_engine.cache.storage import KVShape, KVStorage
+from kev_engine.config import EngineConfig
+from kev_engine.errors import EngineBusy, EngineClosed, KevError, TooManyQuestions
+from kev_engine.isolation.faults import fault_named
+from kev_engine.models.load import load
+from kev_engine.models.progress import Progress, silent
+from kev_engine.models.sources import resolve
+from kev_engine.runtime import budget
+from kev_engine.runtime.audit import NEW_TOKENS, Audit, Auditor
+from kev_engine.runtime.events import Event, Finished, PlanMade, Refused, RunFinished
+from kev_engine.runtime.intake import Intake, Intaken
+from kev_engine.runtime.model_runner import ModelRunner
+from kev_engine.runtime.run import ActiveRun
+from kev_engine.runtime.scheduler import Scheduler
+from kev_engine.runtime.worker import Cancel, Job, Submit, Worker
+from kev_engine.sampling.temperature import Temperature
+from kev_engine.schema import Answer, Question, Run, RunStats, SharedContext
+
+
+@dataclass(frozen=True)
+class EngineInfo:
+    """What is running: the model, where, behind which backend and with how much memory."""
+
+    model: str
+    digest: str
+    backend: str
+    backend_reason: str
+    dtype: str
+    device: str
+    threads: int
+    max_context: int
+    vocab_size: int
+    kv_bytes_budget: int
+    bytes_per_token: int
+    block_size: int
+    load_seconds: float
+
+
+class RunStream:
+    """The events of one run, in order; iterating ends after RunFinished. Closing it cancels what is left.
+
+    Raises the error that ended the whole run (EngineFailed, EngineClosed) from the iteration.
+    """
+
+    def __init__(self, worker: Worker, run: ActiveRun, plan: PlanMade) -> None:
+        self._worker = worker
+        self._run = run
+        self._plan = plan
+        self._events = self._iterate()
+
+    def __iter__(self) -> Iterator[Event]:
+        return self._events
+
+    def __next__(self) -> Event:
+        return next(self._events)
+
+    def _iterate(self) -> Iterator[Event]:
+        try:
+            yield self._plan
+            while True:
+                event = self._run.events.get()
+                if isinstance(event, KevError):
+                    raise event
+                yield event
+                if isinstance(event, RunFinished):
+                    return
+        finally:
+            self.cancel()
+
+    def cancel(self, question_id: str | None = None) -> None:
+        """End one question, or all, before the next step; their answers come with finish_reason "cancelled"."""
+        self._worker.send(Cancel(self._run, question_id))
+
+    def close(self) -> None:
+        """Cancel everything and stop iterating."""
+        self.cancel()
+        self._events.close()  # type: ignore[attr-defined]
+
+
+class Engine:
+    """Loads a model and answers runs of questions, several at a time. Safe to call from any thread."""
+
+    def __init__(self, config: EngineConfig | None = None, progress: Progress = silent, check: bool = False) -> None:
+        self.config = config if config is not None else EngineConfig.from_env()
+        if self.config.threads is not None:
+            torch.set_num_threads(self.config.threads)
+        register()
+        device = budget.pick_device(self.config.device)
+        dtype = budget.pick_dtype(self.config.dtype)
+        source = resolve(self.config.model, self.config.home, progress)
+        loaded = load(source, dtype, device, progress, attn_implementation=ATTN_IMPLEMENTATION)
+        facts = loaded.facts
+        backend, reason = budget.pick_backend(self.config.backend, facts.needs, device, dtype)
+        self._facts = facts
+        self._tokenizer = loaded.tokenizer
+        self.temperature = Temperature(self.config.temperature)
+        self._shape = KVShape(facts.num_layers, facts.num_kv_heads, facts.head_dim, dtype)
+        block_bytes = self._shape.bytes_per_token * self.config.block_size
+        num_blocks = budget.num_blocks(self.config.kv_budget_bytes, block_bytes, device)
+        self._pool = BlockPool(num_blocks, self.config.block_size)
+        self.adapters = AdapterPool(loaded.model, self.config.adapter_pool_size)
+        router = attach(loaded.model, self.adapters)
+        self._runner = ModelRunner(loaded.model, backend, router, frozenset(facts.layer_windows), device)
+        self._intake = Intake(loaded.tokenizer, facts, self._pool, block_bytes, self.adapters, self.temperature)
+        self.info = EngineInfo(
+            model=source.name, digest=source.digest, backend=backend.name, backend_reason=reason,
+            dtype=self.config.dtype, device=str(device), threads=torch.get_num_threads(),
+            max_context=facts.max_context, vocab_size=facts.vocab_size,
+            kv_bytes_budget=self._pool.num_usable * block_bytes, bytes_per_token=self._shape.bytes_per_token,
+            block_size=self.config.block_size, load_seconds=loaded.seconds,
+        )
+        self._is_closed = False
+        for name, path in self.config.adapters.items():
+            self.adapters.load(name, path)
+        storage = KVStorage(self._shape, num_blocks, self.config.block_size, device)
+        scheduler = Scheduler(self._pool, self.config.token_budget)
+        self._worker = Worker(self._runner, storage, scheduler, check)
+
+    def ask(self, questions: Sequence[Question], shared: Sequence[SharedContext] = ()) -> Run:
+        """The answers, in the order asked (samples of one question behind each other), and the run's figures.
+
+        A question that cannot be answered comes back with finish_reason "error" and the sentence; the others are
+        answered. Raises InputError for a run that makes no sense as a whole, EngineBusy, EngineFailed, EngineClosed.
+        """
+        answers: dict[str, list[Answer]] = {question.id: [] for question in questions}
+        asked = {question.id: question for question in questions}
+        stats = None
+        for event in self.stream(questions, shared):
+            if isinstance(event, Finished):
+                answers[event.answer.question_id].append(event.answer)
+            elif isinstance(event, Refused):
+                answers[event.question_id].append(self._intake.refusal(asked[event.question_id], event.error))
+            elif isinstance(event, RunFinished):
+                stats = event.stats
+        assert stats is not None
+        ordered = [sorted(answers[question.id], key=lambda answer: answer.sample) for question in questions]
+        return Run(tuple(itertools.chain.from_iterable(ordered)), stats)
+
+    def stream(self, questions: Sequence[Question], shared: Sequence[SharedContext] = ()) -> RunStream:
+        """The run's events as they happen; see RunStream. Raises as `ask` does."""
+        taken = self._take(questions, shared)
+        waiting = self._worker.num_waiting
+        if waiting + len(taken.stories) > self.config.max_waiting:
+            self._intake.release(taken)
+            used = self._pool.num_used * self.info.bytes_per_token * self.info.block_size
+            raise EngineBusy(waiting, self.config.max_waiting, used, self.info.kv_bytes_budget)
+        stats = RunStats(
+            model=self.info.model, backend=self.info.backend, dtype=self.info.dtype,
+            kv_bytes_predicted=taken.kv_bytes_predicted, kv_bytes_budget=self.info.kv_bytes_budget,
+        )
+        layout = taken.layout
+        run = ActiveRun(
+            [story.sequence for story in taken.stories], taken.replies, layout, stats, taken.refused,
+            release=lambda: self._intake.release(taken),
+        )
+        segments = tuple(story.info for story in taken.stories)
+        plan = PlanMade(layout, segments, taken.kv_bytes_predicted, self.info.kv_bytes_budget)
+        self._worker.send(Submit(run))
+        return RunStream(self._worker, run, plan)
+
+    def audit(
+        self, questions: Sequence[Question], shared: Sequence[SharedContext] = (), fault: str | None = None,
+        max_new_tokens: int = NEW_TOKENS,
+    ) -> Audit:
+        """The proofs of isolation for these questions, with `fault` (a name of isolation/faults.py) injected or none.
+
+        Has the engine to itself: runs that are under way end first, new ones wait. Raises InputError for the first
+        question that cannot be asked, and for an unknown fault.
+        """
+        broken = None if fault is None else fault_named(fault)
+        short = [replace(item, max_new_tokens=min(item.max_new_tokens, max_new_tokens)) for item in questions]
+        taken = self._take(short, shared)
+        try:
+            if taken.refused:
+                raise taken.refused[0].error
+
+            def prove() -> Audit:
+                auditor = Auditor(
+                    self._runner, self._shape, taken.subjects, self.config.block_size, self.config.token_budget,
+                    self._facts.vocab_size, broken,
+                )
+                return auditor.prove(taken.layout, max_new_tokens)
+
+            done: Future[Audit] = Future()
+            self._worker.send(Job(prove, done))
+            return done.result()
+        finally:
+            self._intake.release(taken)
+
+    def _take(self, questions: Sequence[Question], shared: Sequence[SharedContext]) -> Intaken:
+        if self._is_closed:
+            raise EngineClosed
+        if len(questions) > self.config.max_questions:
+            raise TooManyQuestions(len(questions), self.config.max_questions)
+        return self._intake.take(questions, shared)
+
+    def token_texts(self, token_ids: Sequence[int]) -> list[str]:
+        """The text of each token by itself, special tokens by their names, for people to look at."""
+        return [self._tokenizer.decode([token_id]) for token_id in token_ids]
+
+    def close(self) -> None:
+        """End all runs with EngineClosed and free the worker; closing twice changes nothing."""
+        if not self._is_closed:
+            self._is_closed = True
+            self._worker.close()
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

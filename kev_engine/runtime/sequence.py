@@ -1,0 +1,62 @@
+"""Sequence: one story being computed, and everything the worker knows about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(eq=False)
+class Sequence:
+    """The tokens of one story and how far its keys and values are stored. Owned by the worker.
+
+    `tokens` is the whole story, ancestors first; the first `num_inherited` of them are its parent's whole
+    story, computed there. A sequence with `max_new_tokens` 0 is a context: it is only read by its children, and ends
+    when each of them has started.
+    """
+
+    tokens: list[int]
+    max_new_tokens: int
+    adapter_id: int = 0
+    parent: Sequence | None = None
+    id: int = -1
+    num_inherited: int = field(init=False)
+    num_prompt: int = field(init=False)
+    num_computed: int = field(init=False)
+    block_table: list[int] = field(init=False, default_factory=list)
+    num_shared_blocks: int = field(init=False, default=0)
+    num_children_waiting: int = field(init=False, default=0)
+    has_started: bool = field(init=False, default=False)
+    is_finished: bool = field(init=False, default=False)
+
+    def __post_init__(self) -> None:
+        self.num_prompt = len(self.tokens)
+        self.num_inherited = 0 if self.parent is None else self.parent.num_prompt
+        self.num_computed = self.num_inherited
+        if self.parent is not None:
+            self.parent.num_children_waiting += 1
+
+    @property
+    def is_context(self) -> bool:
+        return self.max_new_tokens == 0
+
+    @property
+    def num_pending(self) -> int:
+        """Tokens whose keys and values are not stored yet."""
+        return len(self.tokens) - self.num_computed
+
+    @property
+    def num_output(self) -> int:
+        return len(self.tokens) - self.num_prompt
+
+    @property
+    def output(self) -> list[int]:
+        return self.tokens[self.num_prompt :]
+
+    @property
+    def is_prefilled(self) -> bool:
+        return self.num_computed >= self.num_prompt
+
+    @property
+    def num_projected(self) -> int:
+        """The most tokens whose keys and values will ever be stored: the last new token is never read."""
+        return self.num_prompt + max(self.max_new_tokens - 1, 0)

@@ -1,0 +1,219 @@
+"""Worker: the one thread that owns weights, adapters and cache, and turns steps into events."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from kev_engine.cache.storage import KVStorage
+from kev_engine.errors import EngineClosed, EngineFailed, KevError, UnusableLogits
+from kev_engine.runtime.events import TextDelta
+from kev_engine.runtime.model_runner import ModelRunner
+from kev_engine.runtime.reply import Reply
+from kev_engine.runtime.run import ActiveRun, StepTimes
+from kev_engine.runtime.scheduler import Scheduled, Scheduler
+from kev_engine.sampling.sampler import sample
+
+
+@dataclass(frozen=True, eq=False)
+class Submit:
+    run: ActiveRun
+
+
+@dataclass(frozen=True, eq=False)
+class Cancel:
+    """End a run, or one question of it, before the next step."""
+
+    run: ActiveRun
+    question_id: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Job:
+    """Work that needs the engine to itself: it starts when no run is active, and new runs wait for it."""
+
+    work: Callable[[], Any]
+    done: Future[Any]
+
+
+@dataclass(frozen=True)
+class Close:
+    pass
+
+
+Command = Submit | Cancel | Job | Close
+
+
+class Worker:
+    """Takes commands from any thread and runs steps until nothing is left to do, then waits."""
+
+    def __init__(self, runner: ModelRunner, storage: KVStorage, scheduler: Scheduler, check: bool = False) -> None:
+        self.runner = runner
+        self.storage = storage
+        self.scheduler = scheduler
+        self.check = check
+        """Prove the block pool's invariants after every step (tests)."""
+        self._inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._runs: list[ActiveRun] = []
+        self._held: deque[Submit] = deque()
+        self._jobs: deque[Job] = deque()
+        self._is_closing = False
+        self._thread = threading.Thread(target=self._loop, name="kev-worker", daemon=True)
+        self._thread.start()
+
+    def send(self, command: Command) -> None:
+        """Hand a command over; it takes effect before the next step."""
+        self._inbox.put(command)
+
+    def close(self) -> None:
+        """End every run with EngineClosed and wait until the thread is gone."""
+        self.send(Close())
+        self._thread.join()
+
+    @property
+    def num_waiting(self) -> int:
+        """Sequences that were submitted and have not started, as of the last step."""
+        return len(self.scheduler.waiting)
+
+    def _loop(self) -> None:
+        while not self._is_closing:
+            self._take_commands(wait=not self._runs and not self._held and not self._jobs)
+            if self._jobs and not self._runs:
+                self._work(self._jobs.popleft())
+            elif not self._jobs:
+                while self._held:
+                    self._begin(self._held.popleft().run)
+            if self._runs:
+                self._step()
+        self._shut_down()
+
+    def _take_commands(self, wait: bool) -> None:
+        while True:
+            try:
+                command = self._inbox.get(block=wait)
+            except queue.Empty:
+                return
+            wait = False
+            match command:
+                case Submit():
+                    self._held.append(command)
+                case Cancel(run, question_id):
+                    self._cancel(run, question_id)
+                case Job():
+                    self._jobs.append(command)
+                case Close():
+                    self._is_closing = True
+
+    def _begin(self, run: ActiveRun) -> None:
+        if run.is_over:
+            return
+        for refused in run.refused:
+            run.events.put(refused)
+        self.scheduler.submit(run.sequences)
+        self._runs.append(run)
+        self._retire(run)
+
+    def _cancel(self, run: ActiveRun, question_id: str | None) -> None:
+        for reply in run.replies:
+            if reply.finish_reason is None and question_id in (None, reply.question.id):
+                self._tell(run, reply, reply.cancel(), ())
+                run.finish(reply, self.scheduler)
+        self._retire(run)
+
+    def _work(self, job: Job) -> None:
+        if not job.done.set_running_or_notify_cancel():
+            return
+        try:
+            job.done.set_result(job.work())
+        except BaseException as error:
+            job.done.set_exception(error)
+
+    def _step(self) -> None:
+        scheduled: Scheduled | None = None
+        try:
+            started = time.perf_counter()
+            scheduled = self.scheduler.next_step()
+            if scheduled is None:
+                raise RuntimeError("runs are active but no sequence can take part in a step")
+            planned = time.perf_counter()
+            for reply in self._replies(scheduled):
+                reply.scheduled_at = reply.scheduled_at or planned
+            logits = self.runner.run(scheduled.plan, self.storage)
+            forwarded = time.perf_counter()
+            self.scheduler.commit(scheduled)
+            drawn = self._draw(scheduled, logits)
+            sampled = time.perf_counter()
+            times = StepTimes((planned - started) * 1e3, (forwarded - planned) * 1e3, (sampled - forwarded) * 1e3)
+            for run in list(self._runs):
+                self._advance(run, scheduled, drawn, times)
+            if self.check:
+                self.scheduler.check()
+        except Exception as error:
+            self._fail(scheduled, error)
+
+    def _replies(self, scheduled: Scheduled) -> list[Reply]:
+        chosen = set(scheduled.sequences)
+        return [reply for run in self._runs for reply in run.replies if reply.sequence in chosen]
+
+    def _draw(self, scheduled: Scheduled, logits: torch.Tensor) -> dict[int, int | KevError]:
+        """The token drawn for each sampled sequence, by sequence id; an error where its logits are unusable."""
+        by_sequence = {reply.sequence: reply for run in self._runs for reply in run.replies}
+        replies = [by_sequence[sequence] for sequence in scheduled.sampled]
+        if not replies:
+            return {}
+        sampled = sample(logits, [reply.row() for reply in replies])
+        return {
+            reply.sequence.id: token if error is None else UnusableLogits(reply.question.id, error)
+            for reply, token, error in zip(replies, sampled.token_ids, sampled.errors, strict=True)
+        }
+
+    def _advance(
+        self, run: ActiveRun, scheduled: Scheduled, drawn: dict[int, int | KevError], times: StepTimes
+    ) -> None:
+        started = time.perf_counter()
+        for reply in run.replies:
+            if reply.finish_reason is not None or reply.sequence.id not in drawn:
+                continue
+            token = drawn[reply.sequence.id]
+            if isinstance(token, KevError):
+                reply.fail(token)
+            else:
+                self._tell(run, reply, reply.add(token), (token,))
+        run.text_ms += (time.perf_counter() - started) * 1e3
+        run.record(scheduled, self.scheduler, self.storage.bytes_per_block, times)
+        for reply in run.replies:
+            if reply.finish_reason is not None and not reply.sequence.is_finished:
+                run.finish(reply, self.scheduler)
+        self._retire(run)
+
+    def _tell(self, run: ActiveRun, reply: Reply, text: str, token_ids: tuple[int, ...]) -> None:
+        if text or token_ids:
+            run.events.put(TextDelta(reply.question.id, text, token_ids, reply.sample))
+
+    def _retire(self, run: ActiveRun, error: KevError | None = None) -> None:
+        if error is None and not run.is_done:
+            return
+        run.close(self.scheduler, error)
+        if run in self._runs:
+            self._runs.remove(run)
+
+    def _fail(self, scheduled: Scheduled | None, error: Exception) -> None:
+        """End every run that took part in the failed step; the others go on."""
+        for run in list(self._runs):
+            if scheduled is None or any(run.owns(sequence) for sequence in scheduled.sequences):
+                self._retire(run, EngineFailed(error))
+
+    def _shut_down(self) -> None:
+        self._take_commands(wait=False)
+        for run in [*self._runs, *(submit.run for submit in self._held)]:
+            self._retire(run, EngineClosed())
+        for job in self._jobs:
+            job.done.set_exception(EngineClosed())
