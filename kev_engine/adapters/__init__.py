@@ -1,1 +1,1 @@
-"""LoRA adapters: read and checked, kept in a pool, applied per token."""
+"""LoRA adapters: what a file says (files, settings, weights), which are loaded (pool), and who gets which (router)."""

@@ -1,0 +1,182 @@
+"""Router: token-level LoRA inside a transformers model. Each token gets the adapter of its question and no other.
+
+    router = attach(model, pool)
+    with router.step(adapter_ids, sample_rows):
+        model(...)
+
+Tokens are grouped once a step into pieces, contiguous stretches of the row that every adapted module treats alike:
+
+* a long run of one adapter: two thin products over just its rows and just its columns,
+* a mixed stretch (decode rows): two products over all columns, what is not the token's own set to zero in between.
+
+benchmarks/adapters.py has the numbers behind that choice. Runs of the base belong to no piece, and in a step of base
+tokens the model carries no hooks at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import nn
+from torch.utils.hooks import RemovableHandle
+
+from kev_engine.adapters.bank import Stack
+from kev_engine.adapters.pool import AdapterPool
+from kev_engine.adapters.settings import output_embedding
+
+LONG_RUN = 32
+
+Ids = npt.NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """Rows `[start, end)` of the row that use `columns` of the bank.
+
+    `foreign` `[end - start, columns]` is true where a column belongs to another adapter than the token's, and None
+    where all tokens of the piece use all of its columns.
+    """
+
+    start: int
+    end: int
+    columns: slice
+    foreign: torch.Tensor | None = None
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """The pieces of a row of `num_rows` tokens."""
+
+    num_rows: int
+    pieces: tuple[Piece, ...]
+
+
+def group(
+    adapter_ids: Ids, columns: dict[int, slice], num_columns: int, device: torch.device, long_run: int = LONG_RUN
+) -> Grouping:
+    """The grouping of `adapter_ids` `[T]` (0 = base; T at least 1), given each adapter's columns in the bank."""
+    borders = np.flatnonzero(np.diff(adapter_ids)) + 1
+    edges = [0, *borders.tolist(), len(adapter_ids)]
+    pieces: list[Piece] = []
+    short: list[tuple[int, int, int]] = []
+
+    def close() -> None:
+        """Turn the short runs gathered so far into a piece, without the base tokens at its edges."""
+        while short and short[0][2] == 0:
+            del short[0]
+        while short and short[-1][2] == 0:
+            del short[-1]
+        if len(short) == 1:
+            start, end, adapter = short[0]
+            pieces.append(Piece(start, end, columns[adapter]))
+        elif short:
+            start, end = short[0][0], short[-1][1]
+            foreign = np.ones((end - start, num_columns), dtype=np.bool_)
+            for first, last, adapter in short:
+                if adapter:
+                    foreign[first - start : last - start, columns[adapter]] = False
+            pieces.append(Piece(start, end, slice(0, num_columns), torch.from_numpy(foreign).to(device)))
+        short.clear()
+
+    for start, end in pairwise(edges):
+        adapter = int(adapter_ids[start])
+        if end - start < long_run:
+            short.append((start, end, adapter))
+            continue
+        close()
+        if adapter:
+            pieces.append(Piece(start, end, columns[adapter]))
+    close()
+    return Grouping(len(adapter_ids), tuple(pieces))
+
+
+def apply(stack: Stack, x: torch.Tensor, y: torch.Tensor, grouping: Grouping) -> None:
+    """Add to y `[T, out]`, in place, what each token of x `[T, in]` gets from its adapter."""
+    for piece in grouping.pieces:
+        hidden = x[piece.start : piece.end] @ stack.a[:, piece.columns]  # [rows, columns]
+        if piece.foreign is not None:
+            # Not a product with 0: another adapter's number may be infinite here, and 0 times that is NaN.
+            hidden.masked_fill_(piece.foreign, 0)
+        y[piece.start : piece.end].addmm_(hidden, stack.b[piece.columns])
+
+
+class Router:
+    """Applies the pool's adapters to the tokens of one step at a time; owned by the thread that runs the model.
+
+    A Linear module takes no keyword, so the step cannot travel as an argument of the forward: `step` hands it to the
+    hooks for the length of a `with` block and takes it back at the end, whatever happens inside.
+    """
+
+    def __init__(self, model: nn.Module, pool: AdapterPool) -> None:
+        self._model = model
+        self._pool = pool
+        self._head = output_embedding(model)
+        self._handles: list[RemovableHandle] = []
+        self._revision = 0
+        self._rows: Grouping | None = None
+        self._head_rows: Grouping | None = None
+
+    @contextmanager
+    def step(self, adapter_ids: Sequence[int] | Ids | torch.Tensor, sample_rows: Any = None) -> Iterator[None]:
+        """A block in which the model's forward applies these adapters: `adapter_ids` `[T]`, 0 = base.
+
+        `sample_rows` `[R]` are the rows whose logits are computed, in the order `logits_to_keep` names them; None
+        means all. Raises InvalidField for an id that is not loaded and for more adapters than the pool holds.
+        """
+        ids = np.asarray(adapter_ids, dtype=np.int32)
+        used = np.unique(ids)
+        if not used.any():
+            self._detach()
+            yield
+            return
+        bank = self._pool.reside(used.tolist())
+        if self._revision != bank.revision:
+            self._detach()
+        if not self._handles:
+            self._attach(bank.stacks)
+            self._revision = bank.revision
+        device = next(iter(bank.stacks.values())).a.device
+        self._rows = self._head_rows = group(ids, bank.columns, bank.num_columns, device)
+        if sample_rows is not None and self._has_adapted_head(bank.stacks):
+            self._head_rows = group(ids[np.asarray(sample_rows)], bank.columns, bank.num_columns, device)
+        try:
+            yield
+        finally:
+            self._rows = self._head_rows = None
+
+    def _has_adapted_head(self, stacks: dict[str, Stack]) -> bool:
+        return any(self._model.get_submodule(name) is self._head for name in stacks)
+
+    def _attach(self, stacks: dict[str, Stack]) -> None:
+        for name, stack in stacks.items():
+            module = self._model.get_submodule(name)
+            self._handles.append(module.register_forward_hook(self._hook(stack, is_head=module is self._head)))
+
+    def _detach(self) -> None:
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def _hook(self, stack: Stack, is_head: bool) -> Any:
+        def add(module: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+            grouping = self._head_rows if is_head else self._rows
+            if grouping is None:
+                return
+            x, y = inputs[0].flatten(0, -2), output.view(-1, output.shape[-1])  # [T, in], [T, out]
+            if len(x) != grouping.num_rows:
+                raise RuntimeError(f"{len(x)} rows entered an adapted module but the step has {grouping.num_rows}")
+            apply(stack, x, y, grouping)
+
+        return add
+
+
+def attach(model: nn.Module, pool: AdapterPool) -> Router:
+    """The router of this model; the model itself is changed only while a step with adapters runs."""
+    return Router(model, pool)
