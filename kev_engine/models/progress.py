@@ -6,8 +6,7 @@ import logging
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
-from typing import Any
+from typing import Any, Self
 
 Progress = Callable[[str, int, int], None]
 """`progress(stage, done, total)`: bytes or items of a stage; total 0 where it is not known."""
@@ -55,31 +54,51 @@ def transformers_heard(stage: str, progress: Progress) -> Iterator[list[str]]:
         library.set_verbosity(verbosity)
 
 
-def progress_bar(stage: str, progress: Progress) -> Callable[..., Any]:
+def progress_bar(stage: str, progress: Progress) -> type[_Bar]:
     """What stands in for a `tqdm` class and reports to `progress` instead of drawing."""
-    return partial(_Bar, stage, progress)
+
+    class Bar(_Bar):
+        def report(self) -> None:
+            progress(stage, int(self.n), int(self.total or 0))
+
+    return Bar
+
+
+def byte_bar(stage: str, progress: Progress) -> type[_Bar]:
+    """`progress_bar` for the Hugging Face hub, which counts received bytes, written bytes and files in bars of their
+    own: the written bytes are reported."""
+
+    class Bar(_Bar):
+        def report(self) -> None:
+            if self.unit == "B" and not self.is_transfer:
+                progress(stage, int(self.n), int(self.total or 0))
+
+    return Bar
 
 
 class _Bar:
-    """What tqdm offers to a loop and to manual updates, reported to a `Progress`."""
+    """What libraries ask of tqdm: a loop, manual updates, a total that may change. It draws nothing."""
 
-    def __init__(self, stage: str, progress: Progress, iterable: Any = None, *_: Any, **options: Any) -> None:
-        self._stage = stage
-        self._progress = progress
+    def __init__(self, iterable: Any = None, *_: Any, **options: Any) -> None:
         self._iterable = iterable
-        self._done = 0
+        self.n: float = options.get("initial") or 0
         self.total = options.get("total") or (len(iterable) if hasattr(iterable, "__len__") else 0)
+        self.unit = options.get("unit", "it")
+        self.is_transfer = str(options.get("desc", "")).startswith("Downloading")
+
+    def report(self) -> None:
+        """Tell whoever watches; the two functions above say whom."""
 
     def __iter__(self) -> Iterator[Any]:
         for item in self._iterable:
             yield item
             self.update(1)
 
-    def update(self, count: float = 1) -> None:
-        self._done += int(count)
-        self._progress(self._stage, self._done, int(self.total))
+    def update(self, count: float | None = 1) -> None:
+        self.n += count or 0
+        self.report()
 
-    def __enter__(self) -> _Bar:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -88,5 +107,10 @@ class _Bar:
     def close(self) -> None:
         """Nothing is drawn, so nothing is left to close."""
 
+    def refresh(self, *_: object, **__: object) -> None:
+        self.report()
+
     def set_description(self, *_: object, **__: object) -> None:
         """The stage is the description."""
+
+    set_description_str = set_postfix = set_postfix_str = set_description

@@ -1,0 +1,81 @@
+"""Models from the Hugging Face hub, or from the mirror that HF_ENDPOINT names, kept in the hub's own cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kev_engine.errors import ModelIncomplete, ModelNotFound, ModelUnreachable
+from kev_engine.models.progress import Progress, byte_bar
+from kev_engine.models.repository import Fetched, first_line, needed_files
+from kev_engine.models.store import require_disk
+
+
+def fetch(
+    name: str, revision: str | None, progress: Progress, cache: Path | None = None, endpoint: str | None = None
+) -> Fetched:
+    """The snapshot of `name`; only what is not in the cache is downloaded.
+
+    `cache` and `endpoint` default to the hub library's own (HF_HOME, HF_ENDPOINT). Where the hub does not answer, a
+    whole snapshot in the cache serves, with a warning. Raises ModelNotFound, ModelUnreachable, ModelIncomplete,
+    ModelUnsupported and NotEnoughSpace.
+    """
+    from huggingface_hub import HfApi, constants, snapshot_download, try_to_load_from_cache
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HFValidationError,
+        LocalEntryNotFoundError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    where = f"hf:{name}" + (f"@{revision}" if revision else "")
+    hub = endpoint or constants.ENDPOINT
+    folder = Path(cache or constants.HF_HUB_CACHE)
+    try:
+        info = HfApi(endpoint=endpoint).model_info(name, revision=revision, files_metadata=True)
+    except GatedRepoError as error:
+        raise ModelUnreachable(
+            f"{where} is gated; accept its terms on {hub}/{name} and set HF_TOKEN to your token."
+        ) from error
+    except RevisionNotFoundError as error:
+        raise ModelNotFound(f"{name} on {hub} has no revision {revision!r}; leave it out or name another.") from error
+    except (RepositoryNotFoundError, HFValidationError) as error:
+        raise ModelNotFound(
+            f"there is no model {name!r} on {hub}; check the name, or set HF_TOKEN where it is private."
+        ) from error
+    except Exception as error:
+        return _from_cache(name, revision, folder, hub, error)
+    files = needed_files({item.rfilename: item.size or 0 for item in info.siblings or ()}, where)
+    absent = [
+        size for file, size in files.items()
+        if not isinstance(try_to_load_from_cache(name, file, cache_dir=folder, revision=info.sha), str)
+    ]
+    require_disk(f"the download of {where}", folder, sum(absent))
+    try:
+        path = Path(snapshot_download(
+            name, revision=revision, cache_dir=folder, endpoint=endpoint, allow_patterns=list(files),
+            tqdm_class=byte_bar("download", progress),
+        ))
+    except (LocalEntryNotFoundError, OSError) as error:
+        raise ModelUnreachable(
+            f"{hub} broke off while sending {where} ({first_line(error)}); start again, what has arrived is kept."
+        ) from error
+    for file, size in files.items():
+        if not (path / file).is_file() or (path / file).stat().st_size != size:
+            raise ModelIncomplete(f"{path / file} is not whole; remove it and start again.")
+    return Fetched(path, path.name, f"hf:{path.name}")
+
+
+def _from_cache(name: str, revision: str | None, cache: Path, hub: str, error: Exception) -> Fetched:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        path = Path(snapshot_download(name, revision=revision, cache_dir=cache, local_files_only=True))
+    except LocalEntryNotFoundError:
+        raise ModelUnreachable(
+            f"{hub} does not answer for {name} ({first_line(error)}); check the network, or set HF_ENDPOINT to a mirror."
+        ) from error
+    note = f"{hub} does not answer, so revision {path.name} of {name} from the cache is used."
+    return Fetched(path, path.name, f"hf:{path.name}", (note,))
+

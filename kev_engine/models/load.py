@@ -1,0 +1,150 @@
+"""From a resolved model to one that is ready for packed forwards: checked, in memory, and described."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from kev_engine.errors import ModelIncomplete, ModelUnsupported, NotEnoughSpace
+from kev_engine.models.folder import model_files
+from kev_engine.models.memory import available_bytes
+from kev_engine.models.probe import attention_facts
+from kev_engine.models.progress import Progress, silent, transformers_heard
+from kev_engine.models.repository import first_line
+from kev_engine.models.sources import ResolvedModel
+from kev_engine.models.support import causal_class, refusal, rope_kinds
+from kev_engine.models.tokens import check_special_tokens, stop_token_ids
+
+
+@dataclass(frozen=True)
+class ModelFacts:
+    """What the rest of the engine must know of a model.
+
+    `layer_windows[l]` is the sliding window of layer l in tokens, None = the whole story; `needs` what a backend must
+    compute beyond plain attention (of "window", "softcap", "sinks"); `vocab_size` the number of logits; `rope` the
+    kinds of RoPE, "none" without. `stop_token_ids` is ascending. `digest` identifies weights and tokenizer.
+    """
+
+    name: str
+    digest: str
+    model_type: str
+    num_layers: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    vocab_size: int
+    max_context: int
+    layer_windows: tuple[int | None, ...]
+    rope: str
+    softcap: float | None
+    needs: frozenset[str]
+    dtype: torch.dtype
+    stop_token_ids: tuple[int, ...]
+    bos_token_id: int | None
+    pad_token_id: int | None
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedModel:
+    """The transformers model (eval, without gradients), its tokenizer, its facts, and what a user should know."""
+
+    model: Any
+    tokenizer: Any
+    facts: ModelFacts
+    warnings: tuple[str, ...]
+    seconds: float
+
+
+def load(
+    resolved: ResolvedModel, dtype: torch.dtype = torch.float32, device: torch.device | str = "cpu",
+    progress: Progress = silent, attn_implementation: str = "eager",
+) -> LoadedModel:
+    """The model in memory on `device`.
+
+    Raises ModelIncomplete where files or weights are missing, ModelUnsupported where its layers cannot keep packed
+    segments apart, and NotEnoughSpace before a byte of the weights is read.
+    """
+    from transformers import AutoTokenizer
+
+    start = time.perf_counter()
+    device = torch.device(device)
+    files = model_files(resolved.path)
+    config = _read_config(resolved.path)
+    reason = refusal(config)
+    if reason is not None:
+        raise ModelUnsupported(reason)
+    require_memory(resolved.name, files.num_weights * dtype.itemsize, device)
+    with transformers_heard("load", progress) as heard:
+        try:
+            tokenizer = AutoTokenizer.from_pretrained(resolved.path, local_files_only=True, trust_remote_code=False)
+        except (OSError, ValueError, KeyError, TypeError, ImportError) as error:
+            raise ModelIncomplete(
+                f"the tokenizer of {resolved.name} cannot be read ({first_line(error)}); "
+                "put the model's tokenizer.json into its folder."
+            ) from error
+        model = _read_weights(resolved, config, dtype, device, attn_implementation)
+    check_special_tokens(tokenizer, resolved.name)
+    facts = _facts(resolved, model, tokenizer, dtype)
+    warnings = tuple(dict.fromkeys([*resolved.warnings, *heard]))
+    return LoadedModel(model, tokenizer, facts, warnings, time.perf_counter() - start)
+
+
+def require_memory(name: str, needed_bytes: int, device: torch.device) -> None:
+    """Raises NotEnoughSpace where the device is known to have less free memory than the weights take."""
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_bytes()
+    if free is not None and free < needed_bytes:
+        raise NotEnoughSpace(
+            f"{name} in memory", needed_bytes, free, "close other programs, or choose a smaller model or dtype"
+        )
+
+
+def _read_config(folder: Path) -> Any:
+    from transformers import AutoConfig
+
+    try:
+        return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ModelUnsupported(
+            f"{folder / 'config.json'} describes no model this version of transformers knows without running code "
+            f"from its author ({first_line(error)}); choose a model of a known family (docs/models.md)."
+        ) from error
+
+
+def _read_weights(
+    resolved: ResolvedModel, config: Any, dtype: torch.dtype, device: torch.device, attn_implementation: str
+) -> Any:
+    """The causal language model of the text part, every weight of it read from the files."""
+    text = config.get_text_config(decoder=True)
+    place = {} if device.type == "cpu" else {"device_map": {"": device}}
+    try:
+        model, report = causal_class(text).from_pretrained(
+            resolved.path, config=text, dtype=dtype, attn_implementation=attn_implementation, use_safetensors=True,
+            local_files_only=True, output_loading_info=True, **place,
+        )
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        raise ModelIncomplete(
+            f"the weights of {resolved.name} cannot be read ({first_line(error)}); fetch them again."
+        ) from error
+    for key, what in (("missing_keys", "are missing from its files"), ("mismatched_keys", "have another shape")):
+        names = sorted(str(name) for name in report.get(key) or ())
+        if names:
+            raise ModelIncomplete(f"{len(names)} weights of {resolved.name} {what}, first {names[0]}; fetch it again.")
+    return model.eval().requires_grad_(False)
+
+
+def _facts(resolved: ResolvedModel, model: Any, tokenizer: Any, dtype: torch.dtype) -> ModelFacts:
+    config = model.config
+    layers = attention_facts(model, config.num_hidden_layers)
+    return ModelFacts(
+        name=resolved.name, digest=resolved.digest, model_type=config.model_type, num_layers=layers.num_layers,
+        num_heads=layers.num_heads, num_kv_heads=layers.num_kv_heads, head_dim=layers.head_dim,
+        vocab_size=model.get_output_embeddings().weight.shape[0],
+        max_context=int(getattr(config, "max_position_embeddings", None) or tokenizer.model_max_length),
+        layer_windows=layers.windows, rope="+".join(sorted(rope_kinds(config))) or "none", softcap=layers.softcap,
+        needs=layers.needs, dtype=dtype, stop_token_ids=stop_token_ids(tokenizer, model.generation_config),
+        bos_token_id=tokenizer.bos_token_id, pad_token_id=tokenizer.pad_token_id,
+    )

@@ -1,0 +1,89 @@
+"""Where a model comes from: `resolve` turns what a user names into a folder on this disk."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from kev_engine.config import EMBEDDED
+from kev_engine.errors import InvalidField, ModelIncomplete, ModelNotFound
+from kev_engine.models import embedded, gguf, huggingface, modelscope
+from kev_engine.models.folder import folder_digest, model_files
+from kev_engine.models.progress import Progress, silent
+from kev_engine.models.store import sha256, stored
+
+HF, MODELSCOPE, GGUF = "hf:", "modelscope:", "gguf:"
+REPOSITORY = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
+WAY_OUT = "name embedded, a folder, hf:owner/name[@revision], modelscope:owner/name[@revision] or gguf:path"
+
+
+@dataclass(frozen=True)
+class ResolvedModel:
+    """A folder with configuration, safetensors and tokenizer.
+
+    `name` is what a person calls the model, `digest` identifies weights and tokenizer, `origin` says where they came
+    from (with the revision that was used), `warnings` what a user should know.
+    """
+
+    path: Path
+    name: str
+    digest: str
+    origin: str
+    warnings: tuple[str, ...] = ()
+
+
+def resolve(spec: str, home: Path, progress: Progress = silent) -> ResolvedModel:
+    """The folder of the model that `spec` names, fetched or converted first where that is needed.
+
+    Raises InvalidField for a spec of no known form, ModelNotFound, ModelUnreachable, ModelIncomplete,
+    ModelUnsupported and NotEnoughSpace.
+    """
+    if spec == EMBEDDED:
+        found = embedded.embedded(home, progress)
+        return ResolvedModel(found.path, embedded.NAME, embedded.DIGEST, embedded.REQUIREMENT, found.warnings)
+    if spec.startswith(GGUF):
+        return _from_gguf(Path(spec.removeprefix(GGUF)).expanduser(), home, progress)
+    if spec.startswith((HF, MODELSCOPE)):
+        return _from_hub(spec, progress)
+    return _from_folder(spec)
+
+
+def _from_folder(spec: str) -> ResolvedModel:
+    folder = Path(spec).expanduser()
+    if spec.endswith(".gguf") and folder.is_file():
+        raise InvalidField("model", spec, f"a GGUF file is named gguf:{spec}")
+    if not folder.exists() and REPOSITORY.fullmatch(spec):
+        raise ModelNotFound(f"there is no folder {spec!r}; write hf:{spec} or modelscope:{spec} to fetch it from a hub.")
+    if not folder.exists():
+        raise ModelNotFound(f"there is no model {spec!r}; {WAY_OUT}.")
+    files = model_files(folder)
+    return ResolvedModel(folder, folder.resolve().name, folder_digest(folder, files), str(folder.resolve()))
+
+
+def _from_gguf(file: Path, home: Path, progress: Progress) -> ResolvedModel:
+    if not file.is_file():
+        raise ModelNotFound(f"there is no GGUF file {file}; check the path behind gguf:.")
+    header = gguf.read_header(file)
+    digest = gguf.content_digest(sha256(file))
+    found = stored(
+        home / "models", f"gguf-{digest[:12]}", digest, lambda folder: gguf.convert(file, folder, progress),
+        header.num_weights * 4, progress,
+    )
+    return ResolvedModel(found.path, file.stem, digest, str(file.resolve()), found.warnings)
+
+
+def _from_hub(spec: str, progress: Progress) -> ResolvedModel:
+    scheme, rest = spec.split(":", 1)
+    match = REPOSITORY.fullmatch(rest)
+    if match is None:
+        raise InvalidField("model", spec, f"a model on a hub is named {scheme}:owner/name, or with @revision behind it")
+    fetch = huggingface.fetch if spec.startswith(HF) else modelscope.fetch
+    found = fetch(match["name"], match["revision"], progress)
+    try:
+        files = model_files(found.path)
+    except ModelIncomplete as error:
+        raise ModelIncomplete(f"{spec} was fetched but is not whole: {error}") from error
+    digest = found.digest or folder_digest(found.path, files)
+    origin = f"{scheme}:{match['name']}@{found.revision}"
+    return ResolvedModel(found.path, match["name"], digest, origin, found.warnings)
