@@ -21,7 +21,7 @@ from kev_engine.errors import AdapterRefused, shorten
 
 Value = TypeVar("Value")
 
-REGEX_SECONDS = 0.5
+REGEX_SECONDS = 0.1
 # One module of huge rank would widen every module's share of the bank.
 MAX_RANK = 512
 ALL_LINEAR = "all-linear"
