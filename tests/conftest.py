@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
+from transformers import AutoTokenizer
 
 from kev_engine.config import cache_home
 from kev_engine.models.embedded import embedded
@@ -18,3 +20,9 @@ def embedded_home() -> Path:
     home = cache_home(os.environ)
     embedded(home, silent)
     return home
+
+
+@pytest.fixture(scope="session")
+def embedded_tokenizer(embedded_home: Path) -> Any:
+    """The tokenizer of the embedded model, chat template included."""
+    return AutoTokenizer.from_pretrained(embedded(embedded_home, silent).path)

@@ -16,8 +16,8 @@ template alone decides about BOS, so there is never a second one.
 
 Token ids equal `apply_chat_template(messages, add_generation_prompt=True)` unless a text holds something shaped like a
 control token, which stays text (see pieces.py). The border between shared and own tokens is always a token border: the
-blank line goes to the side where this tokenizer splits by itself, so the joined ids equal the template's, too, unless
-one of the two texts has whitespace at the border.
+blank line goes to the side where this tokenizer tends to split by itself, so the joined ids equal the template's too,
+but for rare pairs of texts (whitespace at the border, or a tokenizer that splits now here, now there).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import takewhile
+from itertools import product, takewhile
 from typing import Any
 
 from kev_engine.errors import InvalidField
@@ -141,20 +141,20 @@ class ChatEncoder:
 
     @cached_property
     def _separator_is_shared(self) -> bool:
-        """Whether the blank line belongs to the shared side: where only that cut gives the tokens of the joined text.
+        """Whether the blank line belongs to the shared side: where that cut more often gives the joined text's tokens.
 
         (A tokenizer that joins ".\n\n" into one token needs it, one that splits "\n\nNext" differently must not.)
         """
-        for is_shared in (False, True):
-            left, right = (SEPARATOR, "") if is_shared else ("", SEPARATOR)
-            own = self._pieces.encode_after("a" + left, [Piece(right + "Next")])
-            whole, shared = (
-                [self._pieces.encode([Piece(text + rest)]) for text in ("word", "word.")]
-                for rest in (SEPARATOR + "Next", left)
-            )
-            if whole == [ids + own for ids in shared]:
-                return is_shared
-        return False
+        return self._count_fits(SEPARATOR, "") > self._count_fits("", SEPARATOR)
+
+    def _count_fits(self, left: str, right: str) -> int:
+        """How many probe texts have the same tokens cut in two, with the blank line divided so, as whole."""
+        count = 0
+        for first, second in product(("word", "word.", "word?", "word!", "(word)", "字。"), ("Next", "下", "1")):
+            head = self._pieces.encode([Piece(first + left)])
+            tail = self._pieces.encode_after("a" + left, [Piece(right + second)])
+            count += head + tail == self._pieces.encode([Piece(first + SEPARATOR + second)])
+        return count
 
     def _prompt(self, pieces: list[Piece], is_start: bool) -> Prompt:
         if is_start:

@@ -51,7 +51,9 @@ class PieceTokenizer:
             for token_id, token in tokenizer.added_tokens_decoder.items()
             if token.special or (token.content in source and not token.content.isspace())
         }
-        self._unknown_id = tokenizer.unk_token_id
+        # The model's own mark for what it cannot spell; a text may hold it. (A unigram model keeps its number hidden.)
+        unknown = getattr(backend.model, "unk_token", tokenizer.unk_token)
+        self._unknown_id = None if unknown is None else backend.token_to_id(unknown)
 
     @cached_property
     def start_ids(self) -> tuple[int, ...]:
@@ -66,12 +68,12 @@ class PieceTokenizer:
 
         Raises InvalidField where this tokenizer cannot keep a text apart from a control token.
         """
-        expected = [token_id for piece in pieces if piece.name is None for token_id in self.controls(piece.text)]
+        expected = [token_id for piece in pieces if piece.name is None for token_id in self._find(piece.text)]
         ids = self._plain_ids(pieces)
-        if self._pick_controls(ids) == expected:
+        if self._pick(ids) == expected:
             return ids
         ids = self._twin.encode("".join(self._rename(piece) for piece in pieces), add_special_tokens=False).ids
-        if self._pick_controls(ids) != expected:
+        if self._without_unknown(self._pick(ids)) != self._without_unknown(expected):
             texts = [piece for piece in pieces if piece.name is not None] or [Piece("", "text")]
             guilty = next((piece for piece in texts if self.controls(piece.text)), texts[0])
             way_out = "it holds a control token that this tokenizer cannot keep as text; remove it"
@@ -89,22 +91,25 @@ class PieceTokenizer:
 
     def controls(self, text: str) -> list[int]:
         """The control tokens that the plain tokenizer finds in this text, in order."""
-        return self._pick_controls(self._backend.encode(text, add_special_tokens=False).ids)
+        return self._without_unknown(self._find(text))
 
     def control_positions(self, ids: Sequence[int]) -> list[int]:
         """Where control tokens stand among these ids."""
-        return [at for at, token_id in enumerate(ids) if self._is_control(token_id)]
+        return [at for at, token_id in enumerate(ids) if token_id in self._controls and token_id != self._unknown_id]
 
-    def _pick_controls(self, ids: Iterable[int]) -> list[int]:
-        return [token_id for token_id in ids if self._is_control(token_id)]
+    def _find(self, text: str) -> list[int]:
+        return self._pick(self._backend.encode(text, add_special_tokens=False).ids)
 
-    def _is_control(self, token_id: int) -> bool:
-        return token_id in self._controls and token_id != self._unknown_id
+    def _pick(self, ids: Iterable[int]) -> list[int]:
+        return [token_id for token_id in ids if token_id in self._controls]
+
+    def _without_unknown(self, ids: Iterable[int]) -> list[int]:
+        return [token_id for token_id in ids if token_id != self._unknown_id]
 
     def _plain_ids(self, pieces: Sequence[Piece]) -> list[int]:
         try:
             return list(self._backend.encode("".join(piece.text for piece in pieces), add_special_tokens=False).ids)
-        except UnicodeEncodeError as error:
+        except (TypeError, UnicodeEncodeError) as error:
             for piece in pieces:
                 if piece.name is not None and not _is_unicode(piece.text):
                     way_out = "it holds half of a surrogate pair, which is no character; remove it"
