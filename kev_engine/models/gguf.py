@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from kev_engine.errors import ModelError, ModelIncomplete, ModelUnsupported
@@ -95,14 +96,14 @@ def convert(file: Path, folder: Path, progress: Progress) -> tuple[str, ...]:
     from transformers import AutoConfig, AutoModelForCausalLM, GgufConfig
 
     header = read_header(file)
-    place = {"pretrained_model_name_or_path": str(file.parent), "gguf_file": file.name, "local_files_only": True}
     progress("convert", 0, 0)
     try:
-        with transformers_heard("convert", progress), _own_bar("convert", progress):
-            config = AutoConfig.from_pretrained(**place)
+        with transformers_heard("convert", progress), _own_bar("convert", progress), _alone(file) as place:
+            config = AutoConfig.from_pretrained(**place, local_files_only=True)
             tokenizer = read_tokenizer(file, header, config)
             model = AutoModelForCausalLM.from_pretrained(
-                **place, config=config, dtype=torch.float32, quantization_config=GgufConfig(dequantize=True)
+                **place, local_files_only=True, config=config, dtype=torch.float32,
+                quantization_config=GgufConfig(dequantize=True),
             )
             # Every file but the configuration is written from here; nothing refers back to the GGUF.
             vars(model.config).pop("quantization_config", None)
@@ -125,9 +126,8 @@ def read_tokenizer(file: Path, header: Header, config: Any = None) -> Any:
     from tokenizers import AddedToken, pre_tokenizers
     from transformers import AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(
-        str(file.parent), gguf_file=file.name, config=config, local_files_only=True
-    )
+    with _alone(file) as place:
+        tokenizer = AutoTokenizer.from_pretrained(**place, config=config, local_files_only=True)
     whole = [AddedToken(token, normalized=False, special=True) for token in header.special_tokens]
     size = len(tokenizer)
     tokenizer.add_tokens(whole, special_tokens=True)
@@ -185,6 +185,15 @@ def _compared(file: Path, tokenizer: Any, splits: dict[str, str]) -> str:
         f"on a probe text {len(differing)} of {len(splits)} known ways to cut text give other tokens; put the "
         "original tokenizer.json beside the file to compare with it"
     )
+
+
+@contextmanager
+def _alone(file: Path) -> Iterator[dict[str, str]]:
+    """How transformers is told of the file, in a folder of its own: it would prefer a tokenizer.json beside it."""
+    with TemporaryDirectory() as folder:
+        link = Path(folder) / "model.gguf"
+        link.symlink_to(file.resolve())
+        yield {"pretrained_model_name_or_path": folder, "gguf_file": link.name}
 
 
 @contextmanager

@@ -23,7 +23,6 @@ def fetch(
     from huggingface_hub.errors import (
         GatedRepoError,
         HFValidationError,
-        LocalEntryNotFoundError,
         RepositoryNotFoundError,
         RevisionNotFoundError,
     )
@@ -43,7 +42,7 @@ def fetch(
         raise ModelNotFound(
             f"there is no model {name!r} on {hub}; check the name, or set HF_TOKEN where it is private."
         ) from error
-    except Exception as error:
+    except Exception as error:  # The client raises its transport's errors as they come.
         return _from_cache(name, revision, folder, hub, error)
     files = needed_files({item.rfilename: item.size or 0 for item in info.siblings or ()}, where)
     absent = [
@@ -56,7 +55,7 @@ def fetch(
             name, revision=revision, cache_dir=folder, endpoint=endpoint, allow_patterns=list(files),
             tqdm_class=byte_bar("download", progress),
         ))
-    except (LocalEntryNotFoundError, OSError) as error:
+    except Exception as error:
         raise ModelUnreachable(
             f"{hub} broke off while sending {where} ({first_line(error)}); start again, what has arrived is kept."
         ) from error
@@ -67,14 +66,19 @@ def fetch(
 
 
 def _from_cache(name: str, revision: str | None, cache: Path, hub: str, error: Exception) -> Fetched:
-    from huggingface_hub import snapshot_download
-    from huggingface_hub.errors import LocalEntryNotFoundError
+    from huggingface_hub import get_cached_repo_tree, snapshot_download
+    from huggingface_hub.errors import CachedRepoTreeNotFoundError, LocalEntryNotFoundError
 
     try:
-        path = Path(snapshot_download(name, revision=revision, cache_dir=cache, local_files_only=True))
-    except LocalEntryNotFoundError:
+        tree = get_cached_repo_tree(name, revision=revision, cache_dir=cache)
+        files = needed_files({item.path: item.size for item in tree}, f"hf:{name} in the cache")
+        path = Path(snapshot_download(
+            name, revision=revision, cache_dir=cache, allow_patterns=list(files), local_files_only=True
+        ))
+    except (CachedRepoTreeNotFoundError, LocalEntryNotFoundError):
         raise ModelUnreachable(
-            f"{hub} does not answer for {name} ({first_line(error)}); check the network, or set HF_ENDPOINT to a mirror."
+            f"{hub} does not answer for {name} ({first_line(error)}); "
+            "check the network, or set HF_ENDPOINT to a mirror."
         ) from error
     note = f"{hub} does not answer, so revision {path.name} of {name} from the cache is used."
     return Fetched(path, path.name, f"hf:{path.name}", (note,))

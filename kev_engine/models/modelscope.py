@@ -37,7 +37,7 @@ def fetch(
     except NotExistError as error:
         raise ModelNotFound(f"there is no model {where} on {hub}; check the name and the revision.") from error
     except (HubError, OSError) as error:
-        return _from_cache(api, name, revision, error)
+        return _from_cache(api, name, revision, hub, error)
     entries = {entry.path: entry for entry in listed if entry.type != "tree"}
     files = needed_files({path: entry.size for path, entry in entries.items()}, where)
     held = _cached(api, name, revision)
@@ -57,8 +57,7 @@ def fetch(
     return Fetched(Path(path), revision or DEFAULT_REVISION)
 
 
-def _from_cache(api: Any, name: str, revision: str | None, error: Exception) -> Fetched:
-    hub = api.config.endpoint
+def _from_cache(api: Any, name: str, revision: str | None, hub: str | None, error: Exception) -> Fetched:
     path = _cached(api, name, revision)
     if path is None:
         raise ModelUnreachable(
@@ -85,7 +84,7 @@ def _counter(progress: Progress, total: int) -> type:
     lock = threading.Lock()
     done = 0
 
-    class Counter(ProgressCallback):  # type: ignore[misc]
+    class Counter(ProgressCallback):
         def update(self, size: int) -> None:
             nonlocal done
             with lock:

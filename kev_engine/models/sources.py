@@ -54,7 +54,7 @@ def _from_folder(spec: str) -> ResolvedModel:
     if spec.endswith(".gguf") and folder.is_file():
         raise InvalidField("model", spec, f"a GGUF file is named gguf:{spec}")
     if not folder.exists() and REPOSITORY.fullmatch(spec):
-        raise ModelNotFound(f"there is no folder {spec!r}; write hf:{spec} or modelscope:{spec} to fetch it from a hub.")
+        raise ModelNotFound(f"there is no folder {spec!r}; to fetch it write hf:{spec} or modelscope:{spec}.")
     if not folder.exists():
         raise ModelNotFound(f"there is no model {spec!r}; {WAY_OUT}.")
     files = model_files(folder)
