@@ -48,6 +48,10 @@ class RowState:
     allowed: Tensor | None = None
     has_logprobs: bool = False
 
+    def __post_init__(self) -> None:
+        if self.params.temperature is None:
+            raise ValueError("the temperature must be resolved to a number before a row is drawn")
+
     @property
     def is_greedy(self) -> bool:
         return self.params.temperature == 0

@@ -16,8 +16,10 @@ from kev_engine.schema import MIN_P, PENALTIES, TEMPERATURE, TOP_K, TOP_P, Sampl
 
 TOP_P_WINDOW = 512
 """Top-p looks at this many of the likeliest tokens first, and sorts the whole vocabulary only where they fall short."""
-SMALLEST_DIVISOR = 1e-30
-"""Below it, scores are divided by this after the row's maximum was taken off, so that none overflows."""
+SMALLEST_DIVISOR = 1e-37
+"""Lower temperatures count as this one: it is already greedy to the last bit of a float32."""
+LARGEST_SCORE = 1e37
+"""Rows that a division would lift above it are shifted down first, so that their highest score becomes 0."""
 
 
 class Row(Protocol):
@@ -56,11 +58,9 @@ def scale(scores: Tensor, rows: Sequence[Row]) -> Tensor:
     active = [index for index, row in enumerate(rows) if row.params.temperature not in (0, 1)]
 
     def change(part: Tensor) -> Tensor:
-        divisors = [rows[index].params.temperature or 1.0 for index in active]
-        if min(divisors) < SMALLEST_DIVISOR:
-            is_tiny = _column(part, [float(divisor < SMALLEST_DIVISOR) for divisor in divisors]) > 0
-            part = torch.where(is_tiny, part - part.amax(dim=-1, keepdim=True), part)
-        return part / _column(part, [max(divisor, SMALLEST_DIVISOR) for divisor in divisors])
+        divisors = _column(part, [max(rows[index].params.temperature or 1.0, SMALLEST_DIVISOR) for index in active])
+        peaks = part.amax(dim=-1, keepdim=True)
+        return torch.where(peaks.abs() / divisors > LARGEST_SCORE, part - peaks, part) / divisors
 
     return _change_rows(scores, active, change)
 
