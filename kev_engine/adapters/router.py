@@ -32,21 +32,21 @@ from kev_engine.adapters.pool import AdapterPool
 from kev_engine.adapters.settings import output_embedding
 
 LONG_RUN = 32
+"""A run of one adapter of at least so many tokens is a piece of its own."""
 
 Ids = npt.NDArray[np.int32]
 
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """Rows `[start, end)` of the row that use `columns` of the bank.
+    """The rows of a stretch and the columns of the bank that they use; None means all, and spares a slice.
 
-    `foreign` `[end - start, columns]` is true where a column belongs to another adapter than the token's, and None
-    where all tokens of the piece use all of its columns.
+    `foreign` `[rows, C]` is true where a column belongs to another adapter than the token's, and None where all tokens
+    of the piece use all of its columns.
     """
 
-    start: int
-    end: int
-    columns: slice
+    rows: slice | None
+    columns: slice | None
     foreign: torch.Tensor | None = None
 
 
@@ -59,52 +59,49 @@ class Grouping:
 
 
 def group(
-    adapter_ids: Ids, columns: dict[int, slice], num_columns: int, device: torch.device, long_run: int = LONG_RUN
+    adapter_ids: Ids, columns: dict[int, slice], num_columns: int, device: torch.device, long_run: int
 ) -> Grouping:
     """The grouping of `adapter_ids` `[T]` (0 = base; T at least 1), given each adapter's columns in the bank."""
+    total = len(adapter_ids)
     borders = np.flatnonzero(np.diff(adapter_ids)) + 1
-    edges = [0, *borders.tolist(), len(adapter_ids)]
     pieces: list[Piece] = []
     short: list[tuple[int, int, int]] = []
 
     def close() -> None:
-        """Turn the short runs gathered so far into a piece, without the base tokens at its edges."""
-        while short and short[0][2] == 0:
-            del short[0]
-        while short and short[-1][2] == 0:
-            del short[-1]
-        if len(short) == 1:
-            start, end, adapter = short[0]
-            pieces.append(Piece(start, end, columns[adapter]))
-        elif short:
-            start, end = short[0][0], short[-1][1]
+        """Turn the short runs gathered so far into one piece, unless they are all of the base."""
+        runs, start, end = [run for run in short if run[2]], short[0][0] if short else 0, short[-1][1] if short else 0
+        if len(runs) == 1:
+            pieces.append(Piece(slice(*runs[0][:2]), columns[runs[0][2]]))
+        elif runs:
             foreign = np.ones((end - start, num_columns), dtype=np.bool_)
-            for first, last, adapter in short:
-                if adapter:
-                    foreign[first - start : last - start, columns[adapter]] = False
-            pieces.append(Piece(start, end, slice(0, num_columns), torch.from_numpy(foreign).to(device)))
+            for first, last, adapter in runs:
+                foreign[first - start : last - start, columns[adapter]] = False
+            rows = None if end - start == total else slice(start, end)
+            pieces.append(Piece(rows, None, torch.from_numpy(foreign).to(device)))
         short.clear()
 
-    for start, end in pairwise(edges):
+    for start, end in pairwise([0, *borders.tolist(), total]):
         adapter = int(adapter_ids[start])
         if end - start < long_run:
             short.append((start, end, adapter))
             continue
         close()
         if adapter:
-            pieces.append(Piece(start, end, columns[adapter]))
+            pieces.append(Piece(slice(start, end), columns[adapter]))
     close()
-    return Grouping(len(adapter_ids), tuple(pieces))
+    return Grouping(total, tuple(pieces))
 
 
 def apply(stack: Stack, x: torch.Tensor, y: torch.Tensor, grouping: Grouping) -> None:
     """Add to y `[T, out]`, in place, what each token of x `[T, in]` gets from its adapter."""
     for piece in grouping.pieces:
-        hidden = x[piece.start : piece.end] @ stack.a[:, piece.columns]  # [rows, columns]
+        mine, out = (x, y) if piece.rows is None else (x[piece.rows], y[piece.rows])
+        a, b = (stack.a, stack.b) if piece.columns is None else (stack.a[:, piece.columns], stack.b[piece.columns])
+        hidden = mine @ a  # [rows, columns]
         if piece.foreign is not None:
             # Not a product with 0: another adapter's number may be infinite here, and 0 times that is NaN.
             hidden.masked_fill_(piece.foreign, 0)
-        y[piece.start : piece.end].addmm_(hidden, stack.b[piece.columns])
+        out.addmm_(hidden, b)
 
 
 class Router:
@@ -114,9 +111,10 @@ class Router:
     hooks for the length of a `with` block and takes it back at the end, whatever happens inside.
     """
 
-    def __init__(self, model: nn.Module, pool: AdapterPool) -> None:
+    def __init__(self, model: nn.Module, pool: AdapterPool, long_run: int = LONG_RUN) -> None:
         self._model = model
         self._pool = pool
+        self._long_run = long_run
         self._head = output_embedding(model)
         self._handles: list[RemovableHandle] = []
         self._revision = 0
@@ -133,19 +131,23 @@ class Router:
         ids = np.asarray(adapter_ids, dtype=np.int32)
         used = np.unique(ids)
         if not used.any():
-            self._detach()
+            self.detach()
             yield
             return
         bank = self._pool.reside(used.tolist())
         if self._revision != bank.revision:
-            self._detach()
+            self.detach()
         if not self._handles:
             self._attach(bank.stacks)
             self._revision = bank.revision
         device = next(iter(bank.stacks.values())).a.device
-        self._rows = self._head_rows = group(ids, bank.columns, bank.num_columns, device)
+
+        def grouped(ids: Ids) -> Grouping:
+            return group(ids, bank.columns, bank.num_columns, device, self._long_run)
+
+        self._rows = self._head_rows = grouped(ids)
         if sample_rows is not None and self._has_adapted_head(bank.stacks):
-            self._head_rows = group(ids[np.asarray(sample_rows)], bank.columns, bank.num_columns, device)
+            self._head_rows = grouped(ids[np.asarray(sample_rows)])
         try:
             yield
         finally:
@@ -159,7 +161,8 @@ class Router:
             module = self._model.get_submodule(name)
             self._handles.append(module.register_forward_hook(self._hook(stack, is_head=module is self._head)))
 
-    def _detach(self) -> None:
+    def detach(self) -> None:
+        """Take the hooks out of the model; the next step with adapters puts them in again."""
         for handle in self._handles:
             handle.remove()
         self._handles = []
@@ -169,7 +172,7 @@ class Router:
             grouping = self._head_rows if is_head else self._rows
             if grouping is None:
                 return
-            x, y = inputs[0].flatten(0, -2), output.view(-1, output.shape[-1])  # [T, in], [T, out]
+            x, y = inputs[0].view(-1, inputs[0].shape[-1]), output.view(-1, output.shape[-1])  # [T, in], [T, out]
             if len(x) != grouping.num_rows:
                 raise RuntimeError(f"{len(x)} rows entered an adapted module but the step has {grouping.num_rows}")
             apply(stack, x, y, grouping)

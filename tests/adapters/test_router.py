@@ -176,7 +176,7 @@ def test_swapping_the_neighbours_tokens_and_adapters_changes_no_bit_of_mine(llam
 def test_what_another_adapter_makes_of_my_token_is_never_used_not_even_infinity():
     stack = Stack(a=torch.ones(2, 4), b=torch.ones(4, 3))
     stack.a[:, 2:] = 3e38
-    grouping = group(np.asarray([1, 2], dtype=np.int32), {1: slice(0, 2), 2: slice(2, 4)}, 4, torch.device("cpu"))
+    grouping = group(np.asarray([1, 2], dtype=np.int32), {1: slice(0, 2), 2: slice(2, 4)}, 4, torch.device("cpu"), 32)
     y = torch.zeros(2, 3)
     apply(stack, torch.ones(2, 2), y, grouping)
     assert y[0].tolist() == [4, 4, 4]
@@ -234,11 +234,22 @@ def test_an_id_that_nobody_loaded_is_an_error(mixer):
 
 def test_the_grouping_of_a_row_written_out_by_hand():
     columns = {1: slice(0, 2), 2: slice(2, 4)}
-    ids = np.asarray([0, 1, 0, 2, 2] + [1] * 4 + [0] * 4 + [2] + [0], dtype=np.int32)
+    ids = np.asarray([0, 1, 0, 2, 2] + [1] * 4 + [0] * 4 + [2] + [0] + [0] * 4, dtype=np.int32)
     first, second, third = group(ids, columns, 4, torch.device("cpu"), long_run=4).pieces
-    assert (first.start, first.end, first.columns) == (1, 5, slice(0, 4))
-    mine = [[0, 0, 1, 1], [1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 0, 0]]
+    assert (first.rows, first.columns) == (slice(0, 5), None)
     assert first.foreign is not None
-    assert first.foreign.int().tolist() == mine
-    assert (second.start, second.end, second.columns, second.foreign) == (5, 9, slice(0, 2), None)
-    assert (third.start, third.end, third.columns, third.foreign) == (13, 14, slice(2, 4), None)
+    assert first.foreign.int().tolist() == [[1, 1, 1, 1], [0, 0, 1, 1], [1, 1, 1, 1], [1, 1, 0, 0], [1, 1, 0, 0]]
+    assert (second.rows, second.columns, second.foreign) == (slice(5, 9), columns[1], None)
+    assert (third.rows, third.columns, third.foreign) == (slice(13, 14), columns[2], None)
+
+
+def test_a_row_of_short_runs_is_one_piece_of_all_rows_and_columns():
+    (piece,) = group(np.asarray([0, 2, 1]), {1: slice(0, 1), 2: slice(1, 2)}, 2, torch.device("cpu"), 32).pieces
+    assert (piece.rows, piece.columns) == (None, None)
+    assert piece.foreign is not None
+    assert piece.foreign.int().tolist() == [[1, 1], [1, 0], [0, 1]]
+
+
+def test_base_tokens_alone_make_no_piece():
+    for ids in ([0], [0] * 50, [0] * 3):
+        assert group(np.asarray(ids), {}, 8, torch.device("cpu"), 32).pieces == ()

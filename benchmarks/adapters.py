@@ -1,0 +1,104 @@
+"""What adapters cost: the ways to route them, side by side over the matrix products of the embedded model.
+
+    python benchmarks/adapters.py [--threads 2] [--rounds 20]
+
+The model here is all 210 Linear modules of SmolLM2-135M (hidden 576, intermediate 1536, 30 layers, 9 heads, 3 KV heads
+of 64) and nothing else, so a ratio is an upper bound of what a whole forward shows. Rows: 8 decode rows, and a prefill
+of 2,074 tokens in 8 prompts. The rounds of all strategies alternate; the best step of each counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+
+import numpy as np
+import torch
+from torch import nn
+
+from kev_engine.adapters.pool import AdapterPool
+from kev_engine.adapters.router import LONG_RUN, Router
+from kev_engine.adapters.weights import AdapterWeights, LoraPair
+
+HIDDEN, INTERMEDIATE, KEY_VALUE, LAYERS, RANK = 576, 1536, 192, 30, 8
+SHAPES = {
+    "q_proj": (HIDDEN, HIDDEN), "k_proj": (HIDDEN, KEY_VALUE), "v_proj": (HIDDEN, KEY_VALUE),
+    "o_proj": (HIDDEN, HIDDEN),
+    "gate_proj": (HIDDEN, INTERMEDIATE), "up_proj": (HIDDEN, INTERMEDIATE), "down_proj": (INTERMEDIATE, HIDDEN),
+}
+STEPS = 3
+PROMPTS = (107, 148, 190, 232, 270, 312, 360, 455)
+ROWS = {"decode, 8 rows": (1,) * 8, "prefill, 2,074 tokens": PROMPTS}
+MIXES = {"4 adapters": (1, 2, 3, 4, 1, 2, 3, 4), "2 adapters and the base": (1, 0, 2, 0, 1, 0, 2, 0)}
+STRATEGIES = {"base": LONG_RUN, "a piece a run": 1, "one stack": 10**9, "by length (used)": LONG_RUN}
+
+
+class Products(nn.Module):
+    """Every Linear of the model, each on an input of the right width."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            nn.ModuleDict({name: nn.Linear(*shape, bias=False) for name, shape in SHAPES.items()})
+            for _ in range(LAYERS)
+        )
+
+    def forward(self, hidden: torch.Tensor, inner: torch.Tensor) -> None:
+        for layer in self.layers:
+            for name in SHAPES:
+                layer[name](inner if name == "down_proj" else hidden)
+
+
+def adapter(version: int) -> AdapterWeights:
+    """A random rank-8 adapter on all seven projections."""
+    pairs = {
+        f"layers.{layer}.{name}": LoraPair(torch.randn(RANK, inputs), torch.randn(outputs, RANK), 2.0, 16.0)
+        for layer in range(LAYERS) for name, (inputs, outputs) in SHAPES.items()
+    }
+    return AdapterWeights(str(version), pairs, (), "float32", None)
+
+
+def race(
+    model: Products, pool: AdapterPool, lengths: tuple[int, ...], mix: tuple[int, ...], rounds: int
+) -> list[float]:
+    """The best milliseconds of each strategy."""
+    routers = [Router(model, pool, long_run) for long_run in STRATEGIES.values()]
+    total = sum(lengths)
+    hidden, inner = torch.randn(1, total, HIDDEN), torch.randn(1, total, INTERMEDIATE)
+    ids = np.repeat(np.asarray(mix, dtype=np.int32), lengths)
+    best = [float("inf")] * len(routers)
+    with torch.inference_mode():
+        for _ in range(rounds):
+            for k, router in enumerate(routers):
+                for _ in range(STEPS):
+                    start = time.perf_counter()
+                    with router.step(ids if k else ids * 0):
+                        model(hidden, inner)
+                    best[k] = min(best[k], (time.perf_counter() - start) * 1e3)
+                router.detach()
+    return best
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=20)
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    torch.manual_seed(0)
+    model = Products().requires_grad_(False)
+    pool = AdapterPool(model, 4)
+    for version in range(1, 5):
+        pool.add(f"a{version}", adapter(version))
+    print(f"| rows | adapters | {' | '.join(f'{name}, ms' for name in STRATEGIES)} |")
+    print(f"|{'---|' * (2 + len(STRATEGIES))}")
+    for rows, lengths in ROWS.items():
+        for what, mix in MIXES.items():
+            rounds = arguments.rounds if len(lengths) == sum(lengths) else max(1, arguments.rounds // 8)
+            best = race(model, pool, lengths, mix, rounds)
+            cells = [f"{best[0]:.1f}", *(f"{value:.1f} ({value / best[0]:.2f}×)" for value in best[1:])]
+            print(f"| {rows} | {what} | {' | '.join(cells)} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
