@@ -19,6 +19,11 @@ from kev_engine.models.sources import ResolvedModel
 from kev_engine.models.support import causal_class, refusal, rope_kinds
 from kev_engine.models.tokens import check_special_tokens, stop_token_ids
 
+LOAD_REPORT = "LOAD REPORT"
+"""Marks transformers' table of missing and left-over weights, whose content we turn into sentences of our own."""
+TEXT_PART = {r"^language_model\.model\.": "model.", r"^language_model\.": "", r"^model\.language_model\.": "model."}
+"""Where the text part of a multimodal model stands in its files, and where the text model alone has it."""
+
 
 @dataclass(frozen=True)
 class ModelFacts:
@@ -86,11 +91,13 @@ def load(
                 f"the tokenizer of {resolved.name} cannot be read ({first_line(error)}); "
                 "put the model's tokenizer.json into its folder."
             ) from error
-        model = _read_weights(resolved, config, dtype, device, attn_implementation)
+        model, unused = _read_weights(resolved, config, dtype, device, attn_implementation)
     check_special_tokens(tokenizer, resolved.name)
     facts = _facts(resolved, model, tokenizer, dtype)
-    warnings = tuple(dict.fromkeys([*resolved.warnings, *heard]))
-    return LoadedModel(model, tokenizer, facts, warnings, time.perf_counter() - start)
+    warnings = [*resolved.warnings, *(line for line in heard if LOAD_REPORT not in line)]
+    if unused:
+        warnings.append(f"{len(unused)} weights in the files of {resolved.name} belong to no layer, first {unused[0]}.")
+    return LoadedModel(model, tokenizer, facts, tuple(dict.fromkeys(warnings)), time.perf_counter() - start)
 
 
 def require_memory(name: str, needed_bytes: int, device: torch.device) -> None:
@@ -116,14 +123,19 @@ def _read_config(folder: Path) -> Any:
 
 def _read_weights(
     resolved: ResolvedModel, config: Any, dtype: torch.dtype, device: torch.device, attn_implementation: str
-) -> Any:
-    """The causal language model of the text part, every weight of it read from the files."""
+) -> tuple[Any, list[str]]:
+    """The causal language model of the text part, every weight of it read from the files, and the names left over.
+
+    (Of a multimodal model everything but the text part is left over, which is no news.)
+    """
     text = config.get_text_config(decoder=True)
-    place = {} if device.type == "cpu" else {"device_map": {"": device}}
+    options: dict[str, Any] = {} if device.type == "cpu" else {"device_map": {"": device}}
+    if text is not config:
+        options["key_mapping"] = TEXT_PART
     try:
         model, report = causal_class(text).from_pretrained(
             resolved.path, config=text, dtype=dtype, attn_implementation=attn_implementation, use_safetensors=True,
-            local_files_only=True, output_loading_info=True, **place,
+            local_files_only=True, output_loading_info=True, **options,
         )
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         raise ModelIncomplete(
@@ -133,7 +145,8 @@ def _read_weights(
         names = sorted(str(name) for name in report.get(key) or ())
         if names:
             raise ModelIncomplete(f"{len(names)} weights of {resolved.name} {what}, first {names[0]}; fetch it again.")
-    return model.eval().requires_grad_(False)
+    unused = sorted(str(name) for name in report.get("unexpected_keys") or ())
+    return model.eval().requires_grad_(False), unused if text is config else []
 
 
 def _facts(resolved: ResolvedModel, model: Any, tokenizer: Any, dtype: torch.dtype) -> ModelFacts:

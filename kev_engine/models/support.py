@@ -148,3 +148,7 @@ def models_page() -> str:
 
 def _codes(row: Family) -> str:
     return ", ".join(f"`{name}`" for name in row.model_types)
+
+
+if __name__ == "__main__":
+    print(models_page(), end="")

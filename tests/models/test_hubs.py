@@ -172,7 +172,7 @@ def test_too_little_disk_is_said_before_anything_is_sent(client: Client, monkeyp
 
 def test_a_gated_model_names_the_way_in(hub: LocalHub, tmp_path: Path) -> None:
     hub.failure = "gated"
-    with pytest.raises(ModelUnreachable, match="gated.*HF_TOKEN"):
+    with pytest.raises(ModelUnreachable, match=r"gated.*HF_TOKEN"):
         huggingface.fetch(NAME, None, silent, cache=tmp_path / "cache", endpoint=hub.endpoint)
 
 
