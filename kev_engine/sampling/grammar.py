@@ -8,7 +8,8 @@
     grammar.rollback(2)                                                  # two tokens were rejected
 
 Once the text is complete, the mask lets the model's stop ids through; after `is_done` it lets nothing else. Between the
-parts of JSON at most one space is allowed, so that no answer runs on in blanks.
+parts of JSON at most one space is allowed, so that no answer runs on in blanks. A regex describes the whole text,
+without look-around or back-references; `\\d` means 0 to 9, `\\w` and `\\s` are Unicode's.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from llguidance import LLMatcher, LLTokenizer
+from llguidance import LLMatcher, LLTokenizer, regex_to_lark
 from llguidance.hf import from_tokenizer
 
 from kev_engine.errors import InvalidField
@@ -116,7 +117,7 @@ def _source(question: Question) -> tuple[str, str | None]:
     if question.regex is not None:
         if not question.regex:
             raise InvalidField("regex", "", "it must hold at least one character", question.id)
-        return "regex", LLMatcher.grammar_from_regex(question.regex)
+        return "regex", LLMatcher.grammar_from_lark(f"start: /{regex_to_lark(question.regex, use_ascii='d')}/")
     if question.choices is not None:
         if not question.choices or not all(question.choices):
             raise InvalidField("choices", list(question.choices), "give one or more texts, none empty", question.id)
