@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from kev_engine.isolation.layout import PackedLayout
+from kev_engine.isolation.layout import IntArray, PackedLayout
 
 if TYPE_CHECKING:
     import torch
@@ -108,6 +108,40 @@ def bands(layout: PackedLayout) -> tuple[Band, ...]:
                 found.append(Band(start, end, key, key_end, grows=False))
         found.append(Band(start, end, start, start + 1, grows=True))
     return tuple(found)
+
+
+def run_arrays(
+    layout: PackedLayout, window: int | None = None, both_ways: bool = False
+) -> tuple[IntArray, IntArray, IntArray]:
+    """The whole mask as arrays `(rows, firsts, lasts)`: one half-open run of keys a row and segment it reads, by row.
+
+    The same runs as `runs`, not joined where they touch; O(T × depth) without a loop over rows. With `both_ways` the
+    order of positions is left out, as in an encoder: a row then reads every key it is related to.
+    """
+    starts, ends = layout.cu_seqlens[:-1].astype(np.int64), layout.cu_seqlens[1:].astype(np.int64)
+    story = np.asarray(layout.position_starts, dtype=np.int64)
+    parents = np.asarray([-1 if parent is None else parent for parent in layout.parents], dtype=np.int64)
+    rows, segment = np.arange(layout.num_tokens, dtype=np.int64), layout.segment_ids.astype(np.int64)
+    found: list[tuple[IntArray, IntArray, IntArray]] = []
+    while rows.size:
+        first, last = starts[segment], ends[segment]
+        # A key at story position p of this segment lies at p + shift in the row.
+        shift = first - story[segment]
+        here = layout.position_ids[rows] + shift
+        if not both_ways:
+            last = np.minimum(last, here + 1)
+        if window is not None:
+            first = np.maximum(first, here - window + 1)
+        some = first < last
+        found.append((rows[some], first[some], last[some]))
+        segment = parents[segment]
+        rows, segment = rows[segment >= 0], segment[segment >= 0]
+    if not found:
+        empty = np.zeros(0, dtype=np.int64)
+        return empty, empty, empty
+    all_rows, firsts, lasts = (np.concatenate(part) for part in zip(*found, strict=True))
+    order = np.lexsort((firsts, all_rows))
+    return all_rows[order], firsts[order], lasts[order]
 
 
 def count_allowed(layout: PackedLayout, window: int | None = None) -> int:

@@ -93,3 +93,20 @@ def test_a_layout_that_makes_no_sense_names_its_fault(lengths, parents, field):
     with pytest.raises(InvalidField, match="parents|lengths") as caught:
         pack(lengths, parents)
     assert caught.value.field == field
+
+
+@given(layouts(), st.none() | st.integers(1, 8), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_run_arrays_are_the_dense_mask(layout: PackedLayout, window: int | None, both_ways: bool):
+    """`both_ways` keeps only the relation (and the window's backward reach), as an encoder reads."""
+    right = mask.dense(layout, window)
+    if both_ways:
+        related = mask.relations(layout)[layout.segment_ids][:, layout.segment_ids]
+        back = layout.position_ids[:, None] - layout.position_ids[None, :]
+        right = related & (back < window if window is not None else True)
+    drawn = np.zeros_like(right)
+    for row, first, last in zip(*mask.run_arrays(layout, window, both_ways), strict=True):
+        assert first < last
+        assert not drawn[row, first:last].any()
+        drawn[row, first:last] = True
+    assert np.array_equal(drawn, right)

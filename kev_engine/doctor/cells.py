@@ -1,0 +1,205 @@
+"""Cells: a set of (query, key) pairs as sorted runs on one line, so that 32k tokens need no T × T array.
+
+Cell (query, key) lies at place `query × num_keys + key` of the line; a run never crosses the end of a row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int64]
+BoolArray = npt.NDArray[np.bool_]
+# More pairs of segments than this are not listed one by one.
+MOST_PAIRS = 100_000
+
+
+@dataclass(frozen=True, eq=False)
+class Cells:
+    """Half-open runs `[starts[i], ends[i])` on the line, ascending and disjoint."""
+
+    num_queries: int
+    num_keys: int
+    starts: IntArray
+    ends: IntArray
+
+    @classmethod
+    def nothing(cls, num_queries: int, num_keys: int) -> Cells:
+        empty = np.zeros(0, dtype=np.int64)
+        return cls(num_queries, num_keys, empty, empty)
+
+    @classmethod
+    def everything(cls, num_queries: int, num_keys: int) -> Cells:
+        starts = np.arange(num_queries, dtype=np.int64) * num_keys
+        return cls(num_queries, num_keys, starts, starts + num_keys)
+
+    @classmethod
+    def from_runs(cls, num_queries: int, num_keys: int, rows: IntArray, firsts: IntArray, lasts: IntArray) -> Cells:
+        """Runs of keys `[first, last)` by row, in any order; they may touch and overlap. Empty runs are dropped."""
+        firsts, lasts = np.clip(firsts, 0, num_keys), np.clip(lasts, 0, num_keys)
+        some = (firsts < lasts) & (rows >= 0) & (rows < num_queries)
+        starts, ends = (rows * num_keys + firsts)[some], (rows * num_keys + lasts)[some]
+        order = np.argsort(starts, kind="stable")
+        starts, ends = starts[order], ends[order]
+        if starts.size:
+            # A run starts where no earlier one reaches, or where a row starts.
+            reach = np.maximum.accumulate(ends)
+            fresh = np.concatenate([[True], (starts[1:] > reach[:-1]) | (starts[1:] % num_keys == 0)])
+            starts = starts[fresh]
+            ends = reach[np.concatenate([np.flatnonzero(fresh)[1:] - 1, [len(fresh) - 1]])]
+        return cls(num_queries, num_keys, starts, ends)
+
+    @classmethod
+    def from_chunks(cls, num_queries: int, num_keys: int, chunks: Iterable[BoolArray]) -> Cells:
+        """From boolean rows `[n, K]` that arrive in order, a block at a time."""
+        starts: list[IntArray] = []
+        ends: list[IntArray] = []
+        place = 0
+        for chunk in chunks:
+            edges = np.zeros((chunk.shape[0], num_keys + 1), dtype=np.int8)
+            edges[:, :num_keys] = chunk
+            edges[:, 1:] -= chunk
+            # Each row has one place more than keys, for the edge behind its last key.
+            for sign, into in ((1, starts), (-1, ends)):
+                found = np.flatnonzero(edges.reshape(-1) == sign)
+                into.append(found - found // (num_keys + 1) + place)
+            place += chunk.shape[0] * num_keys
+        if not starts:
+            return cls.nothing(num_queries, num_keys)
+        return cls(num_queries, num_keys, np.concatenate(starts), np.concatenate(ends))
+
+    @property
+    def count(self) -> int:
+        return int((self.ends - self.starts).sum())
+
+    @property
+    def run_rows(self) -> IntArray:
+        """The query of each run."""
+        return self.starts // max(1, self.num_keys)
+
+    @property
+    def run_firsts(self) -> IntArray:
+        return self.starts - self.run_rows * self.num_keys
+
+    @property
+    def run_lasts(self) -> IntArray:
+        return self.ends - self.run_rows * self.num_keys
+
+    @cached_property
+    def rows(self) -> list[int]:
+        """The queries that have at least one cell, ascending."""
+        return [int(row) for row in np.unique(self.run_rows)]
+
+    def row_runs(self, query: int) -> list[tuple[int, int]]:
+        """The half-open runs of keys of one query."""
+        low, high = np.searchsorted(self.starts, [query * self.num_keys, (query + 1) * self.num_keys])
+        base = query * self.num_keys
+        return [(int(start - base), int(end - base))
+                for start, end in zip(self.starts[low:high], self.ends[low:high], strict=True)]
+
+    def first(self) -> tuple[int, int] | None:
+        """The first cell as (query, key)."""
+        if not self.starts.size:
+            return None
+        return int(self.run_rows[0]), int(self.run_firsts[0])
+
+    def complement(self) -> Cells:
+        return overlay(self.num_queries, self.num_keys, {"all": Cells.everything(self.num_queries, self.num_keys),
+                                                         "self": self}).select("all", without="self")
+
+    def same(self, other: Cells) -> bool:
+        """Whether both hold the same cells."""
+        return overlay(self.num_queries, self.num_keys, {"a": self, "b": other}).equal("a", "b")
+
+    def dense(self) -> BoolArray:
+        """`[Q, K]` bool. For drawing and for tests."""
+        line = np.zeros(self.num_queries * self.num_keys + 1, dtype=np.int8)
+        line[self.starts] += 1
+        line[self.ends] -= 1
+        filled: BoolArray = np.cumsum(line[:-1], dtype=np.int8).astype(np.bool_)
+        return filled.reshape(self.num_queries, self.num_keys)
+
+    def pairs(self, owner_of_query: IntArray, owner_of_key: IntArray) -> tuple[list[tuple[int, int, int]], bool]:
+        """Cells counted by (owner of the query, owner of the key), and whether the list is complete."""
+        if not self.starts.size:
+            return [], True
+        cuts = np.flatnonzero(np.diff(owner_of_key)) + 1
+        borders = np.concatenate([[0], cuts, [len(owner_of_key)]])
+        names = owner_of_key[borders[:-1]]
+        sizes = np.diff(borders)
+        place = np.repeat(np.arange(len(sizes)), sizes)
+        rows, firsts, lasts = self.run_rows, self.run_firsts, self.run_lasts
+        readers = owner_of_query[rows]
+        order = np.argsort(readers, kind="stable")
+        rows, firsts, lasts, readers = rows[order], firsts[order], lasts[order], readers[order]
+        found: dict[tuple[int, int], int] = {}
+        for group in np.split(np.arange(len(readers)), np.flatnonzero(np.diff(readers)) + 1):
+            low, high = place[firsts[group]], place[lasts[group] - 1]
+            whole = np.zeros(len(sizes) + 1, dtype=np.int64)
+            np.add.at(whole, low, 1)
+            np.subtract.at(whole, high + 1, 1)
+            counts = np.cumsum(whole[:-1]) * sizes
+            np.subtract.at(counts, low, firsts[group] - borders[low])
+            np.subtract.at(counts, high, borders[high + 1] - lasts[group])
+            reader = int(readers[group[0]])
+            for piece in np.flatnonzero(counts):
+                pair = (reader, int(names[piece]))
+                found[pair] = found.get(pair, 0) + int(counts[piece])
+            if len(found) > MOST_PAIRS:
+                return [(a, b, n) for (a, b), n in sorted(found.items())[:MOST_PAIRS]], False
+        return [(a, b, n) for (a, b), n in sorted(found.items())], True
+
+
+@dataclass(frozen=True, eq=False)
+class Overlay:
+    """Several sets cut at all their borders: between two cuts each set is either full or empty."""
+
+    num_queries: int
+    num_keys: int
+    starts: IntArray
+    ends: IntArray
+    inside: Mapping[str, BoolArray]
+
+    def select(self, *wanted: str, without: str | tuple[str, ...] = (), rows: BoolArray | None = None) -> Cells:
+        """The cells that lie in all `wanted` sets and in none of `without`, of the queries marked in `rows`."""
+        keep = self.mark(*wanted, without=without, rows=rows)
+        starts, ends = self.starts[keep], self.ends[keep]
+        if starts.size:
+            joins = (starts[1:] == ends[:-1]) & (starts[1:] % self.num_keys != 0)
+            starts = starts[np.concatenate([[True], ~joins])]
+            ends = ends[np.concatenate([~joins, [True]])]
+        return Cells(self.num_queries, self.num_keys, starts, ends)
+
+    def mark(self, *wanted: str, without: str | tuple[str, ...] = (), rows: BoolArray | None = None) -> BoolArray:
+        keep = np.ones(len(self.starts), dtype=np.bool_)
+        for name in wanted:
+            keep &= self.inside[name]
+        for name in (without,) if isinstance(without, str) else without:
+            keep &= ~self.inside[name]
+        if rows is not None and len(keep):
+            keep &= rows[self.starts // max(1, self.num_keys)]
+        return keep
+
+    def equal(self, one: str, other: str, within: BoolArray | None = None) -> bool:
+        """Whether two sets agree, on the pieces marked in `within` if given."""
+        differ = self.inside[one] != self.inside[other]
+        return not bool((differ if within is None else differ & within).any())
+
+
+def overlay(num_queries: int, num_keys: int, sets: Mapping[str, Cells]) -> Overlay:
+    """The sets cut at all their borders. One sort of all borders; memory follows the number of runs, not of cells."""
+    row_starts = np.arange(num_queries + 1, dtype=np.int64) * num_keys
+    borders = [part for cells in sets.values() for part in (cells.starts, cells.ends)]
+    cuts = np.unique(np.concatenate([row_starts, *borders]))
+    starts, ends = cuts[:-1], cuts[1:]
+    inside = {}
+    for name, cells in sets.items():
+        before = np.zeros(len(cuts), dtype=np.int8)
+        before[np.searchsorted(cuts, cells.starts)] += 1
+        before[np.searchsorted(cuts, cells.ends)] -= 1
+        inside[name] = np.cumsum(before[:-1], dtype=np.int8).astype(np.bool_)
+    return Overlay(num_queries, num_keys, starts, ends, inside)

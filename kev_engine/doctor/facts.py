@@ -1,0 +1,471 @@
+"""Facts: what follows from a batch before anything is judged: its size, rows, segments, and the two sets of cells."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from kev_engine.doctor import consumer as consumers
+from kev_engine.doctor.batch import Batch
+from kev_engine.doctor.cells import BoolArray, Cells, Overlay, overlay
+from kev_engine.doctor.consumer import Effective
+from kev_engine.doctor.fields import IntArray
+from kev_engine.doctor.layouts import (
+    Segmentation,
+    block_borders,
+    from_borders,
+    intended,
+    position_borders,
+)
+from kev_engine.doctor.masks import MOST_TOKENS, Mask
+
+MOST_CELLS = 2**31 - 1
+# Layer types that mix all cells a mask allows and nothing else.
+MASKED_LAYERS = ("attention", "moe", "dense", "mlp", "sparse", "local", "global", "sliding", "full", "chunked")
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """One row of the batch, its set of cells that should be allowed and the set that will be.
+
+    `marks` overlays the sets `actual`, `should` (with the window), `plain` (without it), `related`, `own`, `all`.
+    `live[q]` is true for the queries that are judged; `by_design` for those a bottom-right kernel leaves empty.
+    """
+
+    row: int
+    segments: Segmentation | None
+    actual: Cells
+    should: Cells
+    marks: Overlay
+    live: BoolArray
+    by_design: BoolArray
+    source: str
+
+
+@dataclass(frozen=True, eq=False)
+class Facts:
+    """Everything derived from one batch; each property is computed once, when a check first asks."""
+
+    batch: Batch
+
+    # -- sizes
+
+    @cached_property
+    def num_rows(self) -> int:
+        """B, from the first array that has a batch axis."""
+        batch = self.batch
+        for array in (batch.input_ids, batch.labels, batch.special_tokens_mask):
+            if array is not None and array.ndim == 2:
+                return int(array.shape[0])
+        if batch.input_ids is not None:
+            return 1
+        mask = batch.attention_mask
+        if mask is not None and self.row_mask_shape(mask):
+            return mask.shape[0] if len(mask.shape) == 2 else 1
+        if mask is not None and len(mask.shape) == 4:
+            return mask.shape[0]
+        positions = batch.position_ids
+        if positions is not None and positions.ndim == 2 and not self.axes_as_rows:
+            return int(positions.shape[0])
+        return int(positions.shape[1]) if positions is not None and positions.ndim == 3 else 1
+
+    @cached_property
+    def axes_as_rows(self) -> bool:
+        """Whether `[3, T]` positions stand where one row was expected."""
+        positions, batch = self.batch.position_ids, self.batch
+        if positions is None or positions.ndim != 2 or positions.shape[0] != 3:
+            return False
+        if batch.input_ids is not None:
+            return batch.input_ids.ndim == 1 or batch.input_ids.shape[0] == 1
+        return batch.lengths is not None or batch.segments is not None
+
+    def row_mask_shape(self, mask: Mask) -> bool:
+        """Whether a mask is `[T]` or `[B, T]`: one number a key, not one a cell."""
+        if len(mask.shape) != 2:
+            return len(mask.shape) == 1
+        if self.batch.q_len is not None:
+            return False
+        rows, keys = mask.shape
+        ids = self.batch.input_ids
+        if ids is not None and ids.ndim == 2 and ids.shape[0] > 1:
+            return rows == ids.shape[0]
+        if rows == 1:
+            return True
+        if rows == keys:
+            return False
+        return self.batch.consumer not in ("sdpa", "mha", "eager", "flex")
+
+    @cached_property
+    def given_end(self) -> int | None:
+        """Where the intended segments end."""
+        batch = self.batch
+        if batch.segments is not None:
+            return max(end for _, end in batch.segments)
+        return sum(batch.lengths) if batch.lengths is not None else None
+
+    @cached_property
+    def total(self) -> int | None:
+        """T, or None where nothing says it."""
+        batch = self.batch
+        if batch.input_ids is not None:
+            return int(batch.input_ids.shape[-1])
+        if batch.total is not None:
+            return batch.total
+        size = self._total_of_arrays
+        return size if self.given_end is None else max(size or 0, self.given_end)
+
+    @cached_property
+    def _total_of_arrays(self) -> int | None:
+        batch, mask = self.batch, self.batch.attention_mask
+        if mask is not None and batch.q_len is None:
+            past = (batch.past_length or 0) if self.row_mask_shape(mask) else 0
+            if mask.shape[-1] > past:
+                return mask.shape[-1] - past
+        if mask is None and batch.mask_planes:
+            return max(plane.shape[-1] for plane in batch.mask_planes)
+        for size in (batch.tokens, batch.token_bytes):
+            if size is not None and len(size):
+                return len(size)
+        for array in (batch.labels, batch.special_tokens_mask, batch.position_ids):
+            if array is not None:
+                return int(array.shape[-1])
+        if batch.cu_seqlens is not None and consumers.usable_cu(batch.cu_seqlens, batch.cu_seqlens[-1]):
+            return batch.cu_seqlens[-1] or None
+        return None
+
+    @property
+    def rectangular(self) -> bool:
+        """Whether queries and keys are different tokens: a cache, or cross attention."""
+        return self.batch.cu_seqlens_q is not None or (self.batch.q_len is not None and self.given_end is None)
+
+    @cached_property
+    def shape(self) -> tuple[int, int] | None:
+        """(queries, keys) of the cells, or None where they are unknown."""
+        batch = self.batch
+        if batch.cu_seqlens_q is not None and batch.cu_seqlens_k is not None:
+            if batch.cu_seqlens_q == batch.cu_seqlens_k and self.total is not None:
+                return self.total, self.total
+            queries, keys = batch.cu_seqlens_q[-1], batch.cu_seqlens_k[-1]
+            return (queries, keys) if queries > 0 and keys > 0 else None
+        if batch.q_len is not None and batch.kv_len is not None and self.given_end is None:
+            return batch.q_len, batch.kv_len
+        if self.total is None or (batch.past_length and self.given_end is None):
+            return None
+        return self.total, self.total
+
+    # -- masks by kind
+
+    @cached_property
+    def row_mask(self) -> Mask | None:
+        """The mask, where it is `[T]` or `[B, T]`."""
+        mask = self.batch.attention_mask
+        return mask if mask is not None and self.row_mask_shape(mask) else None
+
+    @cached_property
+    def dense_mask(self) -> Mask | None:
+        """The mask, where it has one value a cell."""
+        mask = self.batch.attention_mask
+        return mask if mask is not None and not self.row_mask_shape(mask) else None
+
+    @cached_property
+    def numbers_segments(self) -> bool:
+        """Whether a row mask holds segment numbers instead of 0 and 1."""
+        mask = self.row_mask
+        if mask is None:
+            return False
+        if self.batch.mask_meaning == "segment_ids":
+            return True
+        values = mask.distinct()
+        return bool(len(values) and not np.isnan(values).any() and values[0] >= 0 and values[-1] > 1
+                    and np.equal(values, np.round(values)).all()) and self.batch.mask_meaning in (None, "keep")
+
+    @cached_property
+    def keep(self) -> BoolArray | None:
+        """`[B, T]`: the tokens a row mask keeps, or None where there is no such mask."""
+        mask = self.row_mask
+        if mask is None:
+            return None
+        lines = np.stack([mask.line(index) for index in range(mask.shape[0] if len(mask.shape) == 2 else 1)])
+        meaning = self.batch.mask_meaning
+        if meaning == "additive" or (meaning is None and (lines < 0).any()):
+            return consumers.decode(lines, "additive")
+        if meaning == "block" or (meaning is None and self.batch.consumer == "mha"):
+            return consumers.decode(lines, "block")
+        kept: BoolArray = (lines != 0) & ~np.isnan(lines)
+        return kept
+
+    @cached_property
+    def pads_from_ids(self) -> BoolArray | None:
+        """`[B, T]`: the tokens kept once the run of pad ids on the padding side is taken away; None without ids."""
+        ids, pad = self.ids, self.batch.pad_token_id
+        if ids is None or pad is None:
+            return None
+        is_pad = ids == pad
+        if (self.batch.padding_side or "left") == "left":
+            return ~np.logical_and.accumulate(is_pad, axis=1)
+        return ~np.logical_and.accumulate(is_pad[:, ::-1], axis=1)[:, ::-1]
+
+    @cached_property
+    def ids(self) -> IntArray | None:
+        """`[B, T]` token ids."""
+        return None if self.batch.input_ids is None else np.atleast_2d(self.batch.input_ids)
+
+    # -- positions
+
+    @cached_property
+    def positions(self) -> IntArray | None:
+        """`[B, T]` positions that have the right length; of three equal axes one; None where they cannot be judged."""
+        given = self.batch.position_ids
+        if given is None or self.axes_as_rows or given.shape[-1] != self.wanted_positions:
+            return None
+        if given.ndim == 3:
+            return given[0] if (given == given[:1]).all() and given.shape[0] == 3 else None
+        return np.atleast_2d(given)
+
+    @cached_property
+    def wanted_positions(self) -> int | None:
+        """How many positions a row needs."""
+        if self.batch.q_len is not None and self.given_end is None:
+            return self.batch.q_len
+        return self.total
+
+    def positions_of(self, row: int) -> IntArray | None:
+        positions = self.positions
+        return None if positions is None else positions[min(row, len(positions) - 1)]
+
+    # -- segments
+
+    @cached_property
+    def given(self) -> Segmentation | None:
+        """The segments the person gave."""
+        if self.given_end is None or self.total is None:
+            return None
+        return intended(self.batch, self.total) if self.num_rows == 1 or self.given_end == self.total else None
+
+    @cached_property
+    def cu(self) -> tuple[int, ...] | None:
+        """cu_seqlens of self-attention, with the missing 0 put in front; None where no kernel could walk them."""
+        batch = self.batch
+        cu = batch.cu_seqlens
+        if cu is None and batch.cu_seqlens_q is not None and batch.cu_seqlens_q == batch.cu_seqlens_k:
+            cu = batch.cu_seqlens_q
+        if cu is None:
+            return None
+        cu = cu if cu[0] == 0 else (0, *cu)
+        return cu if self.total is None or consumers.usable_cu(cu, self.total) else None
+
+    @cached_property
+    def segments(self) -> Segmentation | None:
+        """The best known segments: those given, else those of the first source that describes more than one."""
+        return self.given or self.found_segments
+
+    @cached_property
+    def found_segments(self) -> Segmentation | None:
+        """Segments as the arrays describe them, where the person gave none."""
+        total = self.total
+        if total is None or total > MOST_TOKENS or self.given is not None:
+            return None
+        if self.cu is not None and consumers.usable_cu(self.cu, total):
+            return from_borders(self.cu, total, "cu_seqlens")
+        if self.numbers_segments and self.row_mask is not None and self.num_rows == 1:
+            line = self.row_mask.line(0)
+            if len(line) == total:
+                cuts = [0, *(np.flatnonzero(np.diff(line)) + 1).tolist(), total]
+                return from_borders(cuts, total, "attention_mask")
+        if self.restarts and self.positions is not None and self.num_rows == 1:
+            return from_borders(position_borders(self.positions[0]), total, "position_ids")
+        seen = self.dense_alone
+        if seen is not None and self.batch.want_causal and self.batch.forbid is None and self.batch.window is None:
+            borders = block_borders(seen) or block_borders(seen.complement())
+            if borders is not None and len(borders) > 2:
+                return from_borders(borders, total, "attention_mask")
+        return None
+
+    @cached_property
+    def restarts(self) -> bool:
+        """Whether the positions of a single row clearly describe several segments: each starts where the first does."""
+        if self.positions is None or self.num_rows != 1 or self.batch.position_ids is None:
+            return False
+        if self.keep is not None and not self.keep.all():
+            return False
+        positions = self.positions[0]
+        borders = position_borders(positions)[1:-1]
+        tail = int(np.flatnonzero(positions)[-1]) + 1 if positions.any() else 0
+        starts = [border for border in borders if border < tail or tail == 0]
+        return bool(starts) and all(positions[border] == positions[0] for border in starts) and tail > 0
+
+    @cached_property
+    def dense_alone(self) -> Cells | None:
+        """The cells of a dense mask with a single plane, as its consumer reads it."""
+        mask = self.dense_mask
+        if mask is None or self.shape is None or not self.fits(mask) or mask.num_cells > MOST_CELLS:
+            return None
+        return self.mask_cells(mask, 0) if mask.planes() == 1 else None
+
+    def fits(self, mask: Mask) -> bool:
+        """Whether the last two axes are (queries, keys)."""
+        return len(mask.shape) >= 2 and self.shape is not None and mask.shape[-2:] == self.shape
+
+    @cached_property
+    def meaning(self) -> str:
+        """How the consumer reads the dense mask."""
+        return consumers.reads_dense_as(self.batch, self.dense_mask) if self.dense_mask is not None else "keep"
+
+    def mask_cells(self, mask: Mask, plane: int) -> Cells:
+        return mask.cells(plane, lambda values: consumers.decode(values, self.meaning))
+
+    # -- the two sets of cells
+
+    @cached_property
+    def judged(self) -> tuple[Judged, ...]:
+        """One entry for each row whose cells are known."""
+        if self.shape is None or max(self.shape) > MOST_TOKENS:
+            return ()
+        mask = self.batch.attention_mask
+        if mask is not None and mask.num_cells > MOST_CELLS:
+            return ()
+        return tuple(self._judge())
+
+    def _judge(self) -> Iterator[Judged]:
+        rows = self.num_rows
+        for row in range(rows):
+            for effective in self.effective(row):
+                if effective.cells is not None and (entry := self._compare(row, effective)) is not None:
+                    yield entry
+
+    def effective(self, row: int) -> Iterator[Effective]:
+        """What the consumer will allow in one row; more than one set where heads differ."""
+        assert self.shape is not None
+        batch, mask = self.batch, self.batch.attention_mask
+        queries, keys = self.shape
+        if batch.mask_planes:
+            yield Effective(self._planes_cells(batch.mask_planes), "mask_planes")
+            return
+        if batch.consumer == "flash_varlen":
+            yield consumers.flash_cells(batch, queries, keys)
+            return
+        if self.dense_mask is not None:
+            yield from self._dense_effective(row, self.dense_mask)
+            return
+        positions = self.positions_of(row)
+        if mask is not None:
+            keep = self.keep_of(row)
+            known = batch.consumer in ("hf", None) and keep is not None and len(keep) == keys == queries
+            if known and keep is not None and not (self.numbers_segments and (
+                    batch.consumer is None or self.given is None or batch.attn_implementation == "flash_attention_2")):
+                yield consumers.hf_with_keep(batch, keep, positions)
+            return
+        if batch.consumer == "hf" and queries == keys:
+            yield consumers.hf_without_mask(batch, positions, keys)
+        elif batch.consumer == "eager":
+            yield Effective(Cells.everything(queries, keys), "nothing")
+        elif batch.consumer == "sdpa" and batch.is_causal is not None:
+            cells = consumers.rectangle(queries, keys, top_left=True) if batch.is_causal else (
+                Cells.everything(queries, keys))
+            yield Effective(cells, "is_causal")
+
+    def _dense_effective(self, row: int, mask: Mask) -> Iterator[Effective]:
+        assert self.shape is not None
+        queries, keys = self.shape
+        per_row = max(1, mask.planes() // (mask.shape[0] if len(mask.shape) > 2 and self.num_rows > 1 else 1))
+        first = row * per_row if mask.planes() > per_row else 0
+        if not self.fits(mask):
+            broadcast = len(mask.shape) == 4 and mask.shape[-2:] == (1, keys) and queries > 1
+            if broadcast and self.batch.consumer in ("sdpa", "eager", "mha", "hf"):
+                line = mask.cells(first, lambda values: consumers.decode(values, self.meaning))
+                yield Effective(consumers.take_rows(line, np.zeros(queries, dtype=np.int64)), "attention_mask")
+            return
+        if len(mask.shape) == 3 and mask.shape[0] not in (1, self.num_rows):
+            return
+        planes = [first] if mask.same_planes() else list(range(first, first + per_row))
+        for plane in planes:
+            cells = self.mask_cells(mask, plane)
+            if self.batch.consumer == "sdpa" and self.batch.is_causal:
+                cells = consumers.meets(cells, consumers.rectangle(queries, keys, top_left=True))
+            yield Effective(cells, "attention_mask")
+
+    def _planes_cells(self, planes: tuple[Mask, ...]) -> Cells | None:
+        assert self.shape is not None
+        queries, keys = self.shape
+        cells = Cells.everything(queries, keys)
+        for plane in planes:
+            if plane.shape[-1] != keys or (len(plane.shape) > 1 and plane.shape[-2] not in (1, queries)):
+                return None
+            if plane.planes() > 1:
+                return None
+            if len(plane.shape) == 1 or plane.shape[-2] == 1:
+                cells = consumers.columns(cells, consumers.decode(plane.line(0), "additive"))
+            else:
+                cells = consumers.meets(cells, plane.cells(0, lambda values: consumers.decode(values, "additive")))
+        return cells
+
+    def keep_of(self, row: int) -> BoolArray | None:
+        keep = self.keep
+        return None if keep is None else keep[min(row, len(keep) - 1)]
+
+    def _compare(self, row: int, effective: Effective) -> Judged | None:
+        assert self.shape is not None and effective.cells is not None
+        queries, keys = self.shape
+        batch, window = self.batch, self.window
+        by_design = np.zeros(queries, dtype=np.bool_)
+        live = np.ones(queries, dtype=np.bool_)
+        segments = None
+        everything = Cells.everything(queries, keys)
+        if batch.cu_seqlens_q is not None and batch.cu_seqlens_k is not None and not self.cu:
+            cu_q, cu_k = batch.cu_seqlens_q, batch.cu_seqlens_k
+            if len(cu_q) != len(cu_k) or not (
+                    consumers.usable_cu(cu_q, queries) and consumers.usable_cu(cu_k, keys)):
+                return None
+            should = consumers.varlen_cells(cu_q, cu_k, queries, keys, causal=batch.want_causal)
+            plain, own, related = should, should, everything
+            for (q0, q1), (k0, k1) in zip(_steps(cu_q), _steps(cu_k), strict=True):
+                by_design[q0 : q0 + max(0, (q1 - q0) - (k1 - k0))] = True
+        elif self.rectangular and not self.cu:
+            plain = consumers.rectangle(queries, keys, causal=batch.want_causal)
+            should = consumers.rectangle(queries, keys, causal=batch.want_causal, window=window)
+            own = related = everything
+            by_design[: max(0, queries - keys)] = True
+        else:
+            segments = self.segments or from_borders([0, keys], keys, "total")
+            if segments.num_tokens != keys:
+                return None
+            owner = segments.owner
+            related, own = segments.related(), segments.own()
+            plain = segments.visible() if batch.want_causal else related
+            should = plain if window is None else (
+                segments.visible(window) if batch.want_causal else segments.related(window))
+            live = (owner >= 0) & ~np.isin(owner, batch.pad_segments) if self.given is not None else owner >= 0
+            keep = self.keep_of(row)
+            if keep is not None and len(keep) == keys:
+                live &= keep
+                should, plain = consumers.columns(should, keep), consumers.columns(plain, keep)
+        marks = overlay(queries, keys, {
+            "actual": effective.cells, "should": should, "plain": plain, "related": related, "own": own,
+            "all": everything,
+        })
+        return Judged(row, segments, effective.cells, should, marks, live, by_design, effective.source)
+
+    @cached_property
+    def window(self) -> int | None:
+        """The window to hold a mask to; None where the layers do not use one, or where the consumer adds its own."""
+        if self.batch.layer_types and not any(
+                "sliding" in kind or "local" in kind or "window" in kind for kind in self.batch.layer_types):
+            return None
+        if self.batch.consumer in ("hf", "flash_varlen") and self.dense_mask is None:
+            return None
+        return self.batch.window
+
+    @property
+    def segments_kept(self) -> int:
+        """How many segments that are not padding stand in the row."""
+        if self.segments is None:
+            return 1
+        pads = self.batch.pad_segments if self.given is not None else ()
+        return sum(1 for name in self.segments.intervals if name not in pads)
+
+
+def _steps(cu: tuple[int, ...]) -> list[tuple[int, int]]:
+    return list(zip(cu, cu[1:], strict=False))

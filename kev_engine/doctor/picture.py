@@ -1,0 +1,71 @@
+"""A small picture of the cells: as text for a terminal, as PNG for a file. Made from the same sets the report judged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from kev_engine.doctor.cells import Cells
+from kev_engine.doctor.report import Report
+from kev_engine.errors import UnreadableFile
+
+# Blank, right, leak, missing: dark blue and orange stay apart for every kind of colour vision.
+COLOURS = ((245, 245, 245), (68, 119, 170), (238, 119, 51), (204, 187, 68))
+SIGNS = "·█×?"
+RIGHT, LEAK, MISSING = 1, 2, 3
+
+
+def grid(report: Report, size: int) -> npt.NDArray[np.uint8] | None:
+    """Rows of 0 (hidden), 1 (right), 2 (leak), 3 (missing), at most `size` a side; the worst of a block is shown."""
+    if report.will is None:
+        return None
+    right = report.should if report.should is not None else report.will
+    step = max(1, -(-max(report.will.num_queries, report.will.num_keys) // size))
+    both = {"will": report.will, "should": right}
+    from kev_engine.doctor.cells import overlay
+
+    marks = overlay(report.will.num_queries, report.will.num_keys, both)
+    shape = (-(-report.will.num_queries // step), -(-report.will.num_keys // step))
+    picture = np.zeros(shape, dtype=np.uint8)
+    for value, cells in ((RIGHT, marks.select("will", "should")), (MISSING, marks.select("should", without="will")),
+                         (LEAK, marks.select("will", without="should"))):
+        picture[_blocks(cells, step, shape)] = value
+    return picture
+
+
+def _blocks(cells: Cells, step: int, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
+    """The blocks of `step` × `step` that hold at least one cell."""
+    cover = np.zeros((shape[0], shape[1] + 1), dtype=np.int64)
+    rows = cells.run_rows // step
+    np.add.at(cover, (rows, cells.run_firsts // step), 1)
+    np.subtract.at(cover, (rows, (cells.run_lasts - 1) // step + 1), 1)
+    return np.cumsum(cover[:, :-1], axis=1) > 0
+
+
+def as_text(report: Report, size: int = 48) -> str:
+    """The picture as lines: `█` read and right, `×` read and wrong, `?` hidden and wrong, `·` hidden."""
+    picture = grid(report, size)
+    if picture is None:
+        return ""
+    lines = ["".join(SIGNS[value] for value in row) for row in picture]
+    queries, keys = report.will.num_queries, report.will.num_keys  # type: ignore[union-attr]
+    head = f"query (reads) ↓ {queries}, key (is read) → {keys}; █ right  × leak  ? missing  · hidden"
+    return "\n".join([head, *lines])
+
+
+def save_png(report: Report, path: Path, size: int = 1024) -> bool:
+    """Writes the picture; False where the report has no cells to draw. Raises UnreadableFile."""
+    from PIL import Image
+
+    picture = grid(report, size)
+    if picture is None:
+        return False
+    scale = max(1, min(16, size // max(picture.shape)))
+    pixels = np.array(COLOURS, dtype=np.uint8)[picture].repeat(scale, axis=0).repeat(scale, axis=1)
+    try:
+        Image.fromarray(pixels).save(path)
+    except (OSError, ValueError) as trouble:
+        raise UnreadableFile(str(path), "--picture", f"the picture cannot be written ({trouble})") from trouble
+    return True
