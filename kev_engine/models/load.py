@@ -31,7 +31,7 @@ class ModelFacts:
 
     `layer_windows[l]` is the sliding window of layer l in tokens, None = the whole story; `needs` what a backend must
     compute beyond plain attention (of "window", "softcap", "sinks"); `vocab_size` the number of logits; `rope` the
-    kinds of RoPE, "none" without. `stop_token_ids` is ascending. `digest` identifies weights and tokenizer.
+    kinds of RoPE, "none" without. `digest` identifies weights and tokenizer.
     """
 
     name: str
@@ -48,7 +48,7 @@ class ModelFacts:
     softcap: float | None
     needs: frozenset[str]
     dtype: torch.dtype
-    stop_token_ids: tuple[int, ...]
+    stop_token_ids: frozenset[int]
     bos_token_id: int | None
     pad_token_id: int | None
 

@@ -30,14 +30,14 @@ def check_special_tokens(tokenizer: Any, where: str) -> None:
             )
 
 
-def stop_token_ids(tokenizer: Any, generation_config: Any) -> tuple[int, ...]:
-    """The ids that end an answer, ascending: those of generation_config, the tokenizer's EOS, and the token with which
-    the chat template ends an assistant's turn."""
+def stop_token_ids(tokenizer: Any, generation_config: Any) -> frozenset[int]:
+    """The ids that end an answer: those of generation_config, the tokenizer's EOS, and the token with which the chat
+    template ends an assistant's turn."""
     ids: set[int] = set()
     for given in (getattr(generation_config, "eos_token_id", None), tokenizer.eos_token_id):
         ids.update(given if isinstance(given, Iterable) else [] if given is None else [given])
     turn_end = _turn_end(tokenizer)
-    return tuple(sorted(ids if turn_end is None else ids | {turn_end}))
+    return frozenset(ids if turn_end is None else ids | {turn_end})
 
 
 def _turn_end(tokenizer: Any) -> int | None:

@@ -24,7 +24,7 @@ def test_converted_model_gives_the_logits_and_tokens_of_the_original(tmp_path: P
     text = "the dog  answers\n\tfox"
     assert loaded.tokenizer.encode(text) == tiny_tokenizer().encode(text)
     assert loaded.tokenizer.chat_template == tiny_tokenizer().chat_template
-    assert loaded.facts.stop_token_ids == (2,)
+    assert loaded.facts.stop_token_ids == {2}
     assert loaded.warnings == ()
 
 

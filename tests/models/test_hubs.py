@@ -57,6 +57,7 @@ class Client:
 
 @pytest.fixture(params=[huggingface, modelscope], ids=["huggingface", "modelscope"])
 def client(request: pytest.FixtureRequest, hub: LocalHub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Client:
+    monkeypatch.setenv("MODELSCOPE_HOME", str(tmp_path / "modelscope"))
     # The clients wait between their tries; the tries are what is tested.
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     monkeypatch.setattr("modelscope_hub._download_control._DownloadControl.sleep", lambda self, seconds: None)
@@ -192,7 +193,8 @@ def test_the_environments_endpoint_is_honoured(
         "import sys; from pathlib import Path; from kev_engine.models.sources import resolve\n"
         "print(resolve(sys.argv[1], Path(sys.argv[2])).origin)"
     )
-    environment = {**os.environ, variable: hub.endpoint, cache: str(tmp_path / "cache")}
+    environment = {**os.environ, variable: hub.endpoint, cache: str(tmp_path / "cache"),
+                   "MODELSCOPE_HOME": str(tmp_path / "modelscope")}
     environment.pop("HF_HUB_OFFLINE", None)
     done = subprocess.run(
         [sys.executable, "-c", program, f"{scheme}:{NAME}", str(tmp_path)], env=environment, capture_output=True,

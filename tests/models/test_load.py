@@ -34,7 +34,7 @@ def test_facts_are_what_the_layers_call(tmp_path: Path, family: str) -> None:
     assert facts.needs == NEEDS.get(family, set())
     assert (facts.softcap is not None) == ("softcap" in facts.needs)
     assert facts.rope == "default"
-    assert facts.stop_token_ids == (2,)
+    assert facts.stop_token_ids == {2}
     assert facts.pad_token_id == 0
     assert loaded.warnings == ()
 

@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from kev_engine.errors import InvalidField, ModelIncomplete, ModelNotFound
+from kev_engine.models import huggingface
+from kev_engine.models.folder import WEIGHTS
+from kev_engine.models.repository import Fetched
+from kev_engine.models.sources import resolve
+from tests.models.tiny import tiny_folder
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tiny_folder(tmp_path_factory.mktemp("sources") / "tiny-model")
+
+
+def test_a_folder_is_its_own_place(tiny: Path, tmp_path: Path) -> None:
+    found = resolve(str(tiny), tmp_path)
+    assert (found.path, found.name, found.origin, found.warnings) == (tiny, "tiny-model", str(tiny), ())
+    copy = Path(shutil.copytree(tiny, tmp_path / "copy"))
+    assert resolve(str(copy), tmp_path).digest == found.digest
+
+
+@pytest.mark.parametrize(("spec", "words"), [
+    ("no/where", "to fetch it write hf:no/where"),
+    ("/no/such/folder", "there is no model '/no/such/folder'"),
+    ("embeded", "name embedded, a folder, hf:"),
+    ("gguf:/no/such.gguf", "there is no GGUF file"),
+])
+def test_what_is_not_there_is_not_found(tmp_path: Path, spec: str, words: str) -> None:
+    with pytest.raises(ModelNotFound, match=words):
+        resolve(spec, tmp_path)
+
+
+@pytest.mark.parametrize("spec", ["hf:", "hf:name", "hf:a/b/c", "modelscope:own er/x", "hf:a/b@", "hf:https://x.y/z"])
+def test_a_hub_name_of_another_form_is_an_input_error(tmp_path: Path, spec: str) -> None:
+    with pytest.raises(InvalidField, match="owner/name") as raised:
+        resolve(spec, tmp_path)
+    assert raised.value.field == "model"
+
+
+def test_a_gguf_file_without_its_scheme_is_told_of_it(tmp_path: Path) -> None:
+    file = tmp_path / "a.gguf"
+    file.write_bytes(b"GGUF")
+    with pytest.raises(InvalidField, match=f"gguf:{file}"):
+        resolve(str(file), tmp_path)
+
+
+def test_what_was_fetched_is_checked_for_wholeness(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hub whose index names a shard its listing lacks: the folder check has the last word."""
+    broken = Path(shutil.copytree(tiny, tmp_path / "broken"))
+    (broken / WEIGHTS).write_bytes(b"cut")
+    monkeypatch.setattr(huggingface, "fetch", lambda *args: Fetched(broken, "main"))
+    with pytest.raises(ModelIncomplete, match="hf:owner/name was fetched but is not whole"):
+        resolve("hf:owner/name", tmp_path)
