@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -112,8 +113,8 @@ def read_batch(description: Mapping[str, Any], folder: Path | None = None) -> Ba
     entries = fields.table("batch", description)
     values: dict[str, Any] = {}
     for key, value in entries.items():
-        if key not in READERS:
-            near = get_close_matches(key, READERS, n=1)
+        if key not in READERS and key not in MASK_KEYS:
+            near = get_close_matches(key, [*READERS, *MASK_KEYS], n=1)
             raise InvalidField(key, value, f"no such key is known{f'; did you mean {near[0]!r}?' if near else ''}")
         if value is not None:
             values[key] = _read_mask_key(key, value, folder) if key in MASK_KEYS else READERS[key](key, value)
@@ -150,9 +151,10 @@ def _related(batch: Batch) -> Batch:
             raise InvalidField("pad_segments", index, f"there are only {count} segments")
     if batch.segments is not None:
         ordered = sorted((interval, index) for index, interval in enumerate(batch.segments))
-        for ((_, end), before), ((start, _), index) in zip(ordered, ordered[1:], strict=False):
+        for ((_, end), before), ((start, _), index) in pairwise(ordered):
             if start < end:
-                raise InvalidField(f"segments[{index}]", start, f"segment {before} goes on to {end}; segments must not overlap")
+                raise InvalidField(f"segments[{index}]", start,
+                                   f"segment {before} goes on to {end}; segments must not overlap")
     if (batch.cu_seqlens_q is None) != (batch.cu_seqlens_k is None):
         missing = "cu_seqlens_q" if batch.cu_seqlens_q is None else "cu_seqlens_k"
         raise InvalidField(missing, None, "cu_seqlens_q and cu_seqlens_k belong together; give both, or cu_seqlens")
@@ -171,9 +173,10 @@ def _check_parents(batch: Batch) -> None:
         ends = [0]
         for length in batch.lengths or ():
             ends.append(ends[-1] + length)
-        intervals = list(zip(ends, ends[1:], strict=False))
+        intervals = list(pairwise(ends))
     if len(batch.parents) != len(intervals):
-        raise InvalidField("parents", list(batch.parents), f"it must have one entry for each of the {len(intervals)} segments")
+        raise InvalidField("parents", list(batch.parents),
+                           f"it must have one entry for each of the {len(intervals)} segments")
     for index, parent in enumerate(batch.parents):
         if parent is None:
             continue
@@ -313,7 +316,6 @@ READERS: dict[str, Callable[[str, Any], Any]] = {
     "lengths": _lengths, "segments": _segments, "parents": _parents,
     "pad_segments": partial(fields.wholes, least=0), "forbid": _forbid, "want_causal": fields.truth, "total": _size,
     "input_ids": _ranks(1, 2), "tokens": fields.texts, "token_bytes": _bytes, "special_tokens_mask": _ranks(1, 2),
-    "attention_mask": read_mask, "mask_planes": read_mask,
     "mask_meaning": _one_of("keep", "block", "additive", "segment_ids"),
     "mask_dtype": _dtype, "dtype": _dtype, "device": fields.text, "bias_width": _size,
     "position_ids": _ranks(1, 2, 3), "past_length": _count, "position_kind": _one_of("rope", "absolute"),

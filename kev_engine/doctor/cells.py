@@ -16,6 +16,9 @@ IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 # More pairs of segments than this are not listed one by one.
 MOST_PAIRS = 100_000
+# Above this many runs a matrix is faster to cut than runs are to sort, as long as it fits.
+MANY_RUNS = 1_000_000
+MOST_DENSE = 1 << 29
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,7 +95,9 @@ class Cells:
     @cached_property
     def rows(self) -> list[int]:
         """The queries that have at least one cell, ascending."""
-        return [int(row) for row in np.unique(self.run_rows)]
+        some = np.zeros(self.num_queries, dtype=np.bool_)
+        some[self.run_rows] = True
+        return [int(row) for row in np.flatnonzero(some)]
 
     def row_runs(self, query: int) -> list[tuple[int, int]]:
         """The half-open runs of keys of one query."""
@@ -192,6 +197,8 @@ class Overlay:
 
 def overlay(num_queries: int, num_keys: int, sets: Mapping[str, Cells]) -> Overlay:
     """The sets cut at all their borders. One sort of all borders; memory follows the number of runs, not of cells."""
+    if sum(len(cells.starts) for cells in sets.values()) > MANY_RUNS and num_queries * num_keys <= MOST_DENSE:
+        return _dense_overlay(num_queries, num_keys, sets)
     row_starts = np.arange(num_queries + 1, dtype=np.int64) * num_keys
     borders = [part for cells in sets.values() for part in (cells.starts, cells.ends)]
     cuts = np.unique(np.concatenate([row_starts, *borders]))
@@ -202,4 +209,19 @@ def overlay(num_queries: int, num_keys: int, sets: Mapping[str, Cells]) -> Overl
         before[np.searchsorted(cuts, cells.starts)] += 1
         before[np.searchsorted(cuts, cells.ends)] -= 1
         inside[name] = np.cumsum(before[:-1], dtype=np.int8).astype(np.bool_)
+    return Overlay(num_queries, num_keys, starts, ends, inside)
+
+
+def _dense_overlay(num_queries: int, num_keys: int, sets: Mapping[str, Cells]) -> Overlay:
+    """The same overlay for sets of very many runs: one code a cell, cut where the code changes."""
+    code = np.zeros(num_queries * num_keys, dtype=np.uint8)
+    for bit, cells in enumerate(sets.values()):
+        code |= cells.dense().reshape(-1).astype(np.uint8) << bit
+    changes = np.empty(len(code), dtype=np.bool_)
+    changes[1:] = code[1:] != code[:-1]
+    changes[::num_keys] = True
+    starts = np.flatnonzero(changes)
+    ends = np.append(starts[1:], len(code))
+    seen = code[starts]
+    inside = {name: (seen >> bit & 1).astype(np.bool_) for bit, name in enumerate(sets)}
     return Overlay(num_queries, num_keys, starts, ends, inside)

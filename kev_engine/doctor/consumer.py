@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -77,8 +78,8 @@ def mask_is_01(values: Values) -> bool:
 def decode(values: Values, meaning: str) -> BoolArray:
     """Which of these mask values let a key be read."""
     if meaning == "additive":
-        return values > HIDDEN_BELOW
-    return values != 0 if meaning == "keep" else values == 0
+        return np.greater(values, HIDDEN_BELOW)
+    return np.not_equal(values, 0) if meaning == "keep" else np.equal(values, 0)
 
 
 def varlen_cells(cu_q: tuple[int, ...], cu_k: tuple[int, ...], queries: int, keys: int, *, top_left: bool = False,
@@ -124,9 +125,6 @@ def columns(cells: Cells, keep: BoolArray) -> Cells:
     """The cells whose key is kept."""
     edges = np.flatnonzero(np.diff(np.concatenate([[False], keep, [False]]).astype(np.int8)))
     firsts, lasts = edges[::2], edges[1::2]
-    if len(firsts) * cells.num_queries > 50_000_000:
-        # Very ragged: cut row by row is no cheaper than a dense matrix.
-        return Cells.from_chunks(cells.num_queries, cells.num_keys, [cells.dense() & keep])
     rows = np.repeat(np.arange(cells.num_queries), len(firsts))
     kept = Cells.from_runs(cells.num_queries, cells.num_keys, rows, np.tile(firsts, cells.num_queries),
                            np.tile(lasts, cells.num_queries))
@@ -187,5 +185,5 @@ def flash_cells(batch: Batch, queries: int, keys: int) -> Effective:
 
 def usable_cu(cu: tuple[int, ...], total: int) -> bool:
     """Whether a kernel can walk these boundaries: from 0, never falling, not past the row."""
-    return cu[0] == 0 and cu[-1] <= total and all(a <= b for a, b in zip(cu, cu[1:], strict=False))
+    return cu[0] == 0 and cu[-1] <= total and all(a <= b for a, b in pairwise(cu))
 

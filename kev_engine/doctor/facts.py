@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -23,15 +24,15 @@ from kev_engine.doctor.layouts import (
 from kev_engine.doctor.masks import MOST_TOKENS, Mask
 
 MOST_CELLS = 2**31 - 1
-# Layer types that mix all cells a mask allows and nothing else.
-MASKED_LAYERS = ("attention", "moe", "dense", "mlp", "sparse", "local", "global", "sliding", "full", "chunked")
+MOST_RUNS = 20_000_000
 
 
 @dataclass(frozen=True, eq=False)
 class Judged:
     """One row of the batch, its set of cells that should be allowed and the set that will be.
 
-    `marks` overlays the sets `actual`, `should` (with the window), `plain` (without it), `related`, `own`, `all`.
+    `marks` overlays the sets `actual`, `should` (with the window), `plain` (without it), `related`, `own`,
+    `causal` (related and not later, whatever the mask keeps), `all`.
     `live[q]` is true for the queries that are judged; `by_design` for those a bottom-right kernel leaves empty.
     """
 
@@ -91,7 +92,7 @@ class Facts:
         rows, keys = mask.shape
         ids = self.batch.input_ids
         if ids is not None and ids.ndim == 2 and ids.shape[0] > 1:
-            return rows == ids.shape[0]
+            return bool(rows == ids.shape[0])
         if rows == 1:
             return True
         if rows == keys:
@@ -279,7 +280,9 @@ class Facts:
             return from_borders(position_borders(self.positions[0]), total, "position_ids")
         seen = self.dense_alone
         if seen is not None and self.batch.want_causal and self.batch.forbid is None and self.batch.window is None:
-            borders = block_borders(seen) or block_borders(seen.complement())
+            borders = block_borders(seen)
+            if borders is None and len(seen.starts) <= 2 * seen.num_queries:
+                borders = block_borders(seen.complement())
             if borders is not None and len(borders) > 2:
                 return from_borders(borders, total, "attention_mask")
         return None
@@ -325,9 +328,17 @@ class Facts:
         if self.shape is None or max(self.shape) > MOST_TOKENS:
             return ()
         mask = self.batch.attention_mask
-        if mask is not None and mask.num_cells > MOST_CELLS:
+        if (mask is not None and mask.num_cells > MOST_CELLS) or self.too_ragged:
             return ()
         return tuple(self._judge())
+
+    @cached_property
+    def too_ragged(self) -> bool:
+        """Whether a row mask has so many holes that its cells fall into more runs than can be held."""
+        if self.keep is None or self.shape is None:
+            return False
+        holes = max(int(np.count_nonzero(line[1:] != line[:-1])) for line in self.keep)
+        return holes * self.shape[0] > MOST_RUNS
 
     def _judge(self) -> Iterator[Judged]:
         rows = self.num_rows
@@ -407,7 +418,8 @@ class Facts:
         return None if keep is None else keep[min(row, len(keep) - 1)]
 
     def _compare(self, row: int, effective: Effective) -> Judged | None:
-        assert self.shape is not None and effective.cells is not None
+        assert self.shape is not None
+        assert effective.cells is not None
         queries, keys = self.shape
         batch, window = self.batch, self.window
         by_design = np.zeros(queries, dtype=np.bool_)
@@ -420,13 +432,14 @@ class Facts:
                     consumers.usable_cu(cu_q, queries) and consumers.usable_cu(cu_k, keys)):
                 return None
             should = consumers.varlen_cells(cu_q, cu_k, queries, keys, causal=batch.want_causal)
-            plain, own, related = should, should, everything
+            plain, own, related, causal = should, everything, everything, should
             for (q0, q1), (k0, k1) in zip(_steps(cu_q), _steps(cu_k), strict=True):
                 by_design[q0 : q0 + max(0, (q1 - q0) - (k1 - k0))] = True
         elif self.rectangular and not self.cu:
             plain = consumers.rectangle(queries, keys, causal=batch.want_causal)
             should = consumers.rectangle(queries, keys, causal=batch.want_causal, window=window)
             own = related = everything
+            causal = consumers.rectangle(queries, keys)
             by_design[: max(0, queries - keys)] = True
         else:
             segments = self.segments or from_borders([0, keys], keys, "total")
@@ -434,7 +447,8 @@ class Facts:
                 return None
             owner = segments.owner
             related, own = segments.related(), segments.own()
-            plain = segments.visible() if batch.want_causal else related
+            causal = segments.visible()
+            plain = causal if batch.want_causal else related
             should = plain if window is None else (
                 segments.visible(window) if batch.want_causal else segments.related(window))
             live = (owner >= 0) & ~np.isin(owner, batch.pad_segments) if self.given is not None else owner >= 0
@@ -444,7 +458,7 @@ class Facts:
                 should, plain = consumers.columns(should, keep), consumers.columns(plain, keep)
         marks = overlay(queries, keys, {
             "actual": effective.cells, "should": should, "plain": plain, "related": related, "own": own,
-            "all": everything,
+            "causal": causal, "all": everything,
         })
         return Judged(row, segments, effective.cells, should, marks, live, by_design, effective.source)
 
@@ -468,4 +482,4 @@ class Facts:
 
 
 def _steps(cu: tuple[int, ...]) -> list[tuple[int, int]]:
-    return list(zip(cu, cu[1:], strict=False))
+    return list(pairwise(cu))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 from kev_engine.doctor.wording import render
 
@@ -12,7 +12,8 @@ Level = Literal["note", "warning", "error"]
 RANK = {"ok": 0, "note": 1, "warning": 2, "error": 3}
 
 
-class Pair(NamedTuple):
+@dataclass(frozen=True)
+class Pair:
     """`count` cells of readers in segment `reader` on keys of segment `read`; −1 = outside every segment."""
 
     reader: int
@@ -61,7 +62,7 @@ class Finding:
         return {
             "code": self.code, "level": self.level, "count": self.count,
             "indexes": None if self.indexes is None else list(self.indexes),
-            "pairs": None if self.pairs is None else [pair._asdict() for pair in self.pairs],
+            "pairs": None if self.pairs is None else [asdict(pair) for pair in self.pairs],
             "expected": self.expected, "found": self.found, "message": self.message, "repair": self.repair,
         }
 

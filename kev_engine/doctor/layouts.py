@@ -1,10 +1,11 @@
-"""Which segments each source describes: the intervals meant, positions, cu_seqlens, segment numbers, the mask itself."""
+"""Which segments each source describes: the intervals meant, positions, cu_seqlens, segment numbers, the mask."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from kev_engine.isolation.mask import run_arrays
 class Segmentation:
     """A layout whose pieces carry the segment numbers of their source; −1 marks tokens outside every segment.
 
-    `source` names where it comes from: `lengths`, `segments`, `cu_seqlens`, `position_ids`, `attention_mask` or `total`.
+    `source` names where it comes from: `lengths`, `segments`, `cu_seqlens`, `position_ids`, `attention_mask`, `total`.
     """
 
     layout: PackedLayout
@@ -88,7 +89,7 @@ def from_intervals(intervals: Sequence[tuple[int, int]], parents: Sequence[int |
 
 def from_borders(borders: Sequence[int], total: int, source: str) -> Segmentation:
     """Segments between rising borders."""
-    return from_intervals(list(zip(borders, borders[1:], strict=False)), None, total, source)
+    return from_intervals(list(pairwise(borders)), None, total, source)
 
 
 def position_borders(positions: IntArray) -> list[int]:
@@ -103,7 +104,7 @@ def intended(batch: Batch, total: int) -> Segmentation | None:
         intervals: list[tuple[int, int]] = list(batch.segments)
     elif batch.lengths is not None:
         borders = np.cumsum([0, *batch.lengths]).tolist()
-        intervals = list(zip(borders, borders[1:], strict=False))
+        intervals = list(pairwise(borders))
     else:
         return None
     if max(end for _, end in intervals) > total:

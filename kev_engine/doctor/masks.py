@@ -1,4 +1,4 @@
-"""Mask: an attention mask as it was handed over, from lists, arrays, files or a shorthand; built only when looked at."""
+"""Mask: an attention mask as it was handed over, from lists, arrays, files or a shorthand; built when looked at."""
 
 from __future__ import annotations
 

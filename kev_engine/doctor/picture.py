@@ -1,4 +1,4 @@
-"""A small picture of the cells: as text for a terminal, as PNG for a file. Made from the same sets the report judged."""
+"""A small picture of the cells, as text or as PNG, made from the same sets the report judged."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from kev_engine.doctor.cells import Cells
+from kev_engine.doctor.cells import Cells, overlay
 from kev_engine.doctor.report import Report
 from kev_engine.errors import UnreadableFile
 
@@ -24,8 +24,6 @@ def grid(report: Report, size: int) -> npt.NDArray[np.uint8] | None:
     right = report.should if report.should is not None else report.will
     step = max(1, -(-max(report.will.num_queries, report.will.num_keys) // size))
     both = {"will": report.will, "should": right}
-    from kev_engine.doctor.cells import overlay
-
     marks = overlay(report.will.num_queries, report.will.num_keys, both)
     shape = (-(-report.will.num_queries // step), -(-report.will.num_keys // step))
     picture = np.zeros(shape, dtype=np.uint8)

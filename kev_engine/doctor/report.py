@@ -88,6 +88,8 @@ def _assumptions(facts: Facts) -> Iterator[Assumption]:
     yield from _about_mask(facts)
     if facts.shape is not None and max(facts.shape) > MOST_TOKENS:
         yield Assumption("too_long", {"cells": facts.shape[0] * facts.shape[1]})
+    elif facts.too_ragged:
+        yield Assumption("too_ragged")
     elif batch.attention_mask is not None and batch.attention_mask.num_cells > MOST_CELLS:
         yield Assumption("too_long", {"cells": batch.attention_mask.num_cells})
     elif facts.judged and facts.given is None and not facts.rectangular:
@@ -110,10 +112,11 @@ def _assumptions(facts: Facts) -> Iterator[Assumption]:
     if batch.bos_token_id is not None and batch.eos_token_id is not None and facts.segments is None and (
             facts.ids is not None and _eos_inside(facts.ids, batch.eos_token_id)):
         yield Assumption("eos")
-    if batch.num_heads and batch.num_kv_heads and batch.num_heads > batch.num_kv_heads and batch.consumer == "sdpa" and (
-            batch.enable_gqa is None and batch.head_map is None):
+    grouped = batch.num_heads and batch.num_kv_heads and batch.num_heads > batch.num_kv_heads
+    if grouped and batch.consumer == "sdpa" and batch.enable_gqa is None and batch.head_map is None:
         yield Assumption("gqa", {"consumer": "sdpa"})
-    if batch.labels_shifted and facts.segments is None and batch.labels is not None and batch.labels.reshape(-1)[-1] != -100:
+    labels = batch.labels if batch.labels_shifted and facts.segments is None else None
+    if labels is not None and labels.reshape(-1)[-1] != -100:
         yield Assumption("labels_end")
 
 

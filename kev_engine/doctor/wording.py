@@ -21,19 +21,23 @@ ENGLISH: Mapping[str, Words] = {
         "Hand the consumer the borders in a form it obeys: a boolean block mask, cu_seqlens, or restarted positions "
         "without a mask where it reads them."),
     "CROSS_SEGMENT_LEAK.outside": Words(
-        "{count} cells let a query read tokens outside every segment: first, query {query} of segment {reader} reads key "
+        "{count} cells let a query read tokens outside every segment: first, query {query} of segment {reader} reads "
+        "key "
         "{key}; the consumer obeys {source}.", "Mask the tokens that belong to no segment."),
     "LEAK_FUTURE": Words(
         "{count} cells let a query read a later key of its own segment: first, query {query} reads key {key}; the "
         "consumer obeys {source}.", "Hide every key that lies behind its query."),
     "HIDDEN_KEYS": Words(
-        "{count} cells that must be readable are hidden: first, query {query} cannot read key {key}; the consumer obeys "
+        "{count} cells that must be readable are hidden: first, query {query} cannot read key {key}; the consumer "
+        "obeys "
         "{source}.", "Open these cells: a query reads its own segment and its ancestors up to itself."),
     "ROW_EMPTY": Words(
-        "{num_indexes} query rows may read nothing (first: query {query}); with −inf that row becomes NaN, with a finite "
+        "{num_indexes} query rows may read nothing (first: query {query}); with −inf that row becomes NaN, with a "
+        "finite "
         "fill value a mean over all keys.", "Let each row read at least itself, or declare these rows padding."),
     "ROW_EMPTY.padding": Words(
-        "{num_indexes} padding rows may read nothing (first: query {query}); harmless as long as nobody uses their output "
+        "{num_indexes} padding rows may read nothing (first: query {query}); harmless as long as nobody uses their "
+        "output "
         "and the fill value is finite."),
     "ROW_EMPTY.kernel": Words(
         "{num_indexes} queries lie before the first key of a bottom-right aligned kernel (first: query {query}); it "
@@ -64,7 +68,8 @@ ENGLISH: Mapping[str, Words] = {
         "from the right set.", "Align to the bottom right: query i sits at key {keys} − {queries} + i; hand over an "
         "explicit mask, or a version that does this."),
     "WINDOW_IGNORED": Words(
-        "the sliding window of {window} is not in the mask: {count} cells reach further back, first query {query} on key "
+        "the sliding window of {window} is not in the mask: {count} cells reach further back, first query {query} on "
+        "key "
         "{key}.", "Hide keys that lie {window} or more places before their query."),
     "WINDOW_IGNORED.partly": Words(
         "{count} cells reach behind the sliding window of {window}: first, query {query} reads key {key}.",
@@ -74,11 +79,14 @@ ENGLISH: Mapping[str, Words] = {
         "key {key}.", "A window of {window} is the query itself and {window} − 1 keys before it."),
     # the mask as an array
     "MASK_VALUES_AS_BIAS": Words(
-        "the mask holds 0 and 1 as {dtype}, and {consumer} adds it to the scores: a hidden key only gets 1 less, nothing "
-        "is hidden.", "Convert it: `mask.bool()` where booleans are taken, else 0 where allowed and torch.finfo(dtype).min "
+        "the mask holds 0 and 1 as {dtype}, and {consumer} adds it to the scores: a hidden key only gets 1 less, "
+        "nothing "
+        "is hidden.", "Convert it: `mask.bool()` where booleans are taken, else 0 where allowed and "
+        "torch.finfo(dtype).min "
         "where not."),
     "MASK_VALUES_AS_BIAS.bool": Words(
-        "the mask is boolean, and transformers with attn_implementation={way} adds a 4-D mask as it is: true becomes +1, "
+        "the mask is boolean, and transformers with attn_implementation={way} adds a 4-D mask as it is: true becomes "
+        "+1, "
         "nothing is hidden.", "Convert it: 0 where allowed and torch.finfo(dtype).min where not, or use sdpa."),
     "MASK_DTYPE": Words(
         "the mask has dtype {found}, which {consumer} refuses.", "Convert it: mask.to(torch.{expected})."),
@@ -87,7 +95,8 @@ ENGLISH: Mapping[str, Words] = {
         "Convert it: mask.to(torch.{expected}), or use a boolean mask."),
     "MASK_SHAPE": Words(
         "the mask has the shape {found}, but {consumer} needs {expected}.", "Bring it to {expected}."),
-    "MASK_SHAPE.planes": Words("the masks have the shapes {found}, which do not broadcast.", "Bring them to one shape."),
+    "MASK_SHAPE.planes": Words("the masks have the shapes {found}, which do not broadcast.", "Bring them to one "
+        "shape."),
     "MASK_NAN": Words(
         "{count} cells of the mask are NaN; each spoils its whole row.",
         "Build the mask with where(); 0 × −inf is NaN."),
@@ -122,7 +131,8 @@ ENGLISH: Mapping[str, Words] = {
         "{one} describe {segments} segments, {other} one ({cells} cells differ); obeyed is {obeyed}.",
         "Drop the all-ones mask, so that restarted positions are read, or hand over a block mask."),
     "BOUNDARY_CONFLICT.numbers": Words(
-        "the segment numbers in {one} and {other} put borders at different places (first: {place}); obeyed is {obeyed}.",
+        "the segment numbers in {one} and {other} put borders at different places (first: {place}); obeyed is "
+        "{obeyed}.",
         "Make both say the same borders."),
     "BOUNDARY_CONFLICT.inner": Words(
         "inside segment {segment} position {value} follows {before} at token {place}: whoever derives segments from "
@@ -139,14 +149,16 @@ ENGLISH: Mapping[str, Words] = {
     "BACKEND_DTYPE.device": Words(
         "flash attention runs on a GPU only; this batch is on {device}.", "Use sdpa here."),
     "NOT_PACKABLE": Words(
-        "{num_layers} layers of kind {kind} carry a state along the row and look at no mask: segments leak through them.",
+        "{num_layers} layers of kind {kind} carry a state along the row and look at no mask: segments leak through "
+        "them.",
         "Run one segment a row, or kernels that reset their state at cu_seqlens."),
     # positions
     "POS_NOT_RESET": Words(
         "segment {segment} starts at token {first} with position {value} where {right} is right.",
         "Restart positions at every segment: {expected}."),
     "POS_NOT_RESET.harmless": Words(
-        "segment {segment} starts at token {first} with position {value} where {right} would be usual; harmless with RoPE "
+        "segment {segment} starts at token {first} with position {value} where {right} would be usual; harmless with "
+        "RoPE "
         "under a right mask, because only distances count, until positions pass the context limit.",
         "Restarting positions keeps clear of the context limit: {expected}."),
     "POS_NOT_RESET.depends": Words(
@@ -155,7 +167,8 @@ ENGLISH: Mapping[str, Words] = {
         "Restart positions at every segment: {expected}."),
     "POS_START": Words("positions start at {first} where {right} is right.", "Use {expected}."),
     "POS_START.decode": Words(
-        "row {row}: the first generated token gets position {first}, the prompt ends before {right}.", "Use {expected}."),
+        "row {row}: the first generated token gets position {first}, the prompt ends before {right}.", "Use "
+        "{expected}."),
     "POS_FROZEN.prefill": Words(
         "positions stand still at {value} (tokens {indexes}): these tokens cannot be told apart by place.",
         "Use {expected}."),
@@ -182,7 +195,8 @@ ENGLISH: Mapping[str, Words] = {
     "POS_LENGTH": Words(
         "there are {found} positions for {expected} tokens.", "Build positions after padding, one a token."),
     "POS_RANK": Words(
-        "positions have the shape {shape}: three axes, a batch, tokens; cu_seqlens run to {end}, so the axis of size 3 was "
+        "positions have the shape {shape}: three axes, a batch, tokens; cu_seqlens run to {end}, so the axis of size "
+        "3 was "
         "taken for the batch.", "Derive boundaries from one axis of the positions only."),
     "POS_RANK.axes": Words(
         "positions have the shape {shape}: three axes without a batch; their axis will be taken for the batch.",
@@ -208,9 +222,11 @@ ENGLISH: Mapping[str, Words] = {
         "Boundaries must rise: {expected}."),
     "CU_ZERO_LENGTH": Words(
         "{key} repeats {value} at entry {place}: a segment without tokens.", "Drop the repeated entry: {expected}."),
-    "CU_DTYPE": Words("boundaries have dtype {found}; kernels read them as {expected}.", "Convert: cu.to(torch.int32)."),
+    "CU_DTYPE": Words("boundaries have dtype {found}; kernels read them as {expected}.", "Convert: "
+        "cu.to(torch.int32)."),
     "CU_QK_MISMATCH": Words(
-        "boundaries of queries and keys differ though both are the same tokens.", "Use one array for both: {expected}."),
+        "boundaries of queries and keys differ though both are the same tokens.", "Use one array for both: "
+        "{expected}."),
     "CU_QK_MISMATCH.count": Words(
         "boundaries describe {num_q} segments of queries and {num_k} of keys.", "Give one entry a segment in both."),
     "CU_MAX_SEQLEN": Words(
@@ -221,10 +237,12 @@ ENGLISH: Mapping[str, Words] = {
         "rows are padded on the right and then generated from: new tokens are put behind the padding.",
         "Set padding_side to \"left\"."),
     "PAD_IS_EOS": Words(
-        "the pad id {pad} is also the end of text, and a mask made by comparing ids hides real ends of text at {indexes}.",
+        "the pad id {pad} is also the end of text, and a mask made by comparing ids hides real ends of text at "
+        "{indexes}.",
         "Keep the mask the tokenizer made: {expected}."),
     "PAD_IS_EOS.labels": Words(
-        "the pad id {pad} is also the end of text, and labels ignore every real end of text (at {indexes}): the model never "
+        "the pad id {pad} is also the end of text, and labels ignore every real end of text (at {indexes}): the "
+        "model never "
         "learns to stop.", "Mask labels by position, not by id: {expected}."),
     "PAD_MASK_MISSING": Words(
         "the row holds padding ({pad} on the {side}) but there is no mask: padding is read like text.",
@@ -256,7 +274,8 @@ ENGLISH: Mapping[str, Words] = {
     "SPECIAL_SPLIT": Words(
         "the special token {text!r} is encoded as {found} tokens.", "Register it as a special token."),
     "SPLIT_CHARACTER": Words(
-        "the border at token {place} cuts a character: bytes {left} | {right}.", "Move the border to a whole character."),
+        "the border at token {place} cuts a character: bytes {left} | {right}.", "Move the border to a whole "
+        "character."),
     "LENGTH_MISMATCH": Words(
         "{key} has {found} entries where the row has {expected}.", "Build it after truncation and padding."),
     "LENGTH_MISMATCH.rows": Words("{key} has {found} rows, the batch {expected}.", "Give one row each."),
@@ -265,30 +284,35 @@ ENGLISH: Mapping[str, Words] = {
         "labels are off by one against the span: {num_trained} tokens are trained, {num_wanted} should be (first "
         "difference at {place}).", "Use labels = {expected}."),
     "SPAN_OFF_BY_ONE.shift": Words(
-        "labels are shifted by one against the ids; labels_shifted says otherwise, so they are shifted twice or not at all.",
+        "labels are shifted by one against the ids; labels_shifted says otherwise, so they are shifted twice or not "
+        "at all.",
         "Shift once: say labels_shifted, or hand over labels that stand at their token."),
     "SPAN_OFF_BY_ONE.segment": Words(
         "span {name!r} is {found}, one place beside the segment {expected}.", "Use {expected}."),
     "SPAN_OVERRUN": Words(
-        "labels and span disagree by more than an edge: {num_trained} tokens are trained, {num_wanted} should be (first "
+        "labels and span disagree by more than an edge: {num_trained} tokens are trained, {num_wanted} should be "
+        "(first "
         "difference at {place}).", "Use labels = {expected}."),
     "SPAN_OVERRUN.row": Words("span {name!r} ends at {end}, the row at {total}.", "Locate it again after truncation."),
     "SPAN_OVERRUN.border": Words(
         "span {name!r} {found} runs over the border of its segment at {border}.", "End it where the segment ends."),
     "SPAN_UNKNOWN": Words(
-        "span {name!r} could not be located.", "Find it by token offsets; a search that finds nothing must stop the run."),
+        "span {name!r} could not be located.", "Find it by token offsets; a search that finds nothing must stop the "
+        "run."),
     "LABEL_CROSSES_BOUNDARY": Words(
         "the last token of a segment (at {indexes}) is trained to predict a token of the next.",
         "Set these labels to -100: {expected}."),
     "LABEL_CROSSES_BOUNDARY.unshifted": Words(
-        "the first token of a segment (at {indexes}) keeps its label; the model shifts labels itself, so the segment before "
+        "the first token of a segment (at {indexes}) keeps its label; the model shifts labels itself, so the segment "
+        "before "
         "is trained to predict it.", "Set these labels to -100: {expected}."),
     "LABEL_CROSSES_BOUNDARY.rolled": Words(
         "labels are the ids rolled round: the last token is trained to predict the first.",
         "Set the last label to -100: {expected}."),
     # heads and adapters
     "GQA_SHAPE": Words(
-        "{heads} query heads and {kv_heads} key/value heads are handed to {consumer} as they are; it needs equal numbers.",
+        "{heads} query heads and {kv_heads} key/value heads are handed to {consumer} as they are; it needs equal "
+        "numbers.",
         "Pass enable_gqa=True, or repeat keys and values."),
     "GQA_SHAPE.divide": Words(
         "{heads} query heads cannot share {kv_heads} key/value heads evenly.", "Check the config."),
@@ -297,15 +321,18 @@ ENGLISH: Mapping[str, Words] = {
         "query heads read the wrong key/value heads: keys were tiled where each must be repeated.",
         "Use repeat_interleave: {expected}."),
     "ADAPTER_SCALE": Words(
-        "the adapter is scaled by {found:g}; {formula} with alpha {alpha:g}, r {r} and weight {weight:g} is {expected:g}.",
+        "the adapter is scaled by {found:g}; {formula} with alpha {alpha:g}, r {r} and weight {weight:g} is "
+        "{expected:g}.",
         "Scale by {expected:g}."),
     "ADAPTER_ALPHA_MISSING": Words(
-        "lora_alpha is not given (r = {r}), so the scaling {given} is a guess.", "Read lora_alpha from the adapter's config."),
+        "lora_alpha is not given (r = {r}), so the scaling {given} is a guess.", "Read lora_alpha from the adapter's "
+        "config."),
     "ADAPTER_NOTHING_MATCHED": Words(
         "no module of the model matches the adapter's keys: it changes nothing.",
         "Compare the prefixes of the adapter's keys with the model's module names."),
     "ADAPTER_NO_EFFECT": Words(
-        "B is all zeros: the adapter is loaded and changes nothing.", "Train it, or check that the right file was loaded."),
+        "B is all zeros: the adapter is loaded and changes nothing.", "Train it, or check that the right file was "
+        "loaded."),
     "ADAPTER_UNKNOWN": Words("adapter {found!r} is not loaded; loaded are {loaded}.", "Correct the name."),
     "ADAPTER_COUNT": Words(
         "{found} adapter names for {expected} rows.", "Repeat the names as the rows are repeated (beams, samples)."),
@@ -319,7 +346,8 @@ ENGLISH: Mapping[str, Words] = {
     "assumed.mask_square": Words("two-dimensional mask read as [query, key]"),
     "assumed.mask_rows": Words("two-dimensional mask read as [row, token]"),
     "assumed.mask_row_consumer": Words(
-        "one number a token handed to {consumer}: who reads whom depends on how it is broadcast, so cells were not judged"),
+        "one number a token handed to {consumer}: who reads whom depends on how it is broadcast, so cells were not "
+        "judged"),
     "assumed.no_consumer": Words("no consumer named: who reads whom depends on it, so cells were not judged"),
     "assumed.hf": Words("no consumer named: a transformers forward assumed"),
     "assumed.causal_model": Words("the transformers model is causal (is_causal was not said)"),
@@ -327,14 +355,17 @@ ENGLISH: Mapping[str, Words] = {
     "assumed.segments": Words("segments taken from {source}, because none were given"),
     "assumed.one_segment": Words("the row is one segment, because nothing describes more"),
     "assumed.tail": Words("tokens from {end} on belong to no segment: taken for padding"),
-    "assumed.rows": Words("segments describe one packed row; the batch has {rows} rows that are no longer than it, so they "
+    "assumed.rows": Words("segments describe one packed row; the batch has {rows} rows that are no longer than it, "
+        "so they "
                           "were not judged against it"),
     "assumed.version": Words("the newest transformers assumed, which reads packing from restarted positions"),
     "assumed.window_model": Words("the consumer applies the window of {window} itself"),
+    "assumed.too_ragged": Words("the mask has too many holes to judge cell by cell"),
     "assumed.too_long": Words("{cells} cells are too many to judge"),
     "assumed.position_kind": Words("position_kind is not said: whether shifted positions matter depends on it"),
     "assumed.eos": Words("a text may start behind an EOS inside the row; whether that is a border depends on lengths"),
-    "assumed.labels_end": Words("the last label predicts a token behind the row; whether it is right depends on lengths"),
+    "assumed.labels_end": Words("the last label predicts a token behind the row; whether it is right depends on "
+        "lengths"),
     "assumed.gqa": Words("keys and values are repeated before {consumer} sees them (enable_gqa was not said)"),
 }
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 
-from kev_engine.doctor import consumer as consumers
+from kev_engine.doctor.cells import BoolArray
 from kev_engine.doctor.facts import Facts
 from kev_engine.doctor.finding import Finding
 from kev_engine.doctor.layouts import block_borders, disagreement
@@ -58,9 +59,9 @@ def _ignored(facts: Facts) -> Iterator[Finding]:
                   facts={"backend": "flash_varlen", "kind": "padding"})
 
 
-def _pads_have_their_own(line: consumers.BoolArray, cu: tuple[int, ...]) -> bool:
+def _pads_have_their_own(line: BoolArray, cu: tuple[int, ...]) -> bool:
     """Whether no segment of cu_seqlens mixes kept and padded tokens."""
-    return all(line[a:b].all() or not line[a:b].any() for a, b in zip(cu, cu[1:], strict=False))
+    return all(line[a:b].all() or not line[a:b].any() for a, b in pairwise(cu))
 
 
 def _twice(facts: Facts) -> Iterator[Finding]:

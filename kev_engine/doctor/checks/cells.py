@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from kev_engine.doctor import consumer as consumers
-from kev_engine.doctor.cells import BoolArray, Cells
+from kev_engine.doctor.cells import BoolArray, Cells, overlay
 from kev_engine.doctor.facts import Facts, Judged
 from kev_engine.doctor.finding import Finding, Pair
 
@@ -57,38 +57,18 @@ def _leaks(facts: Facts, judged: Judged) -> Iterator[Finding]:
     )
 
 
-def late_cells(judged: Judged) -> Cells:
+def _late(judged: Judged) -> Cells:
     """Cells on later keys of the reader's own segment that will be allowed."""
-    return _later(judged, "actual")
-
-
-def _later(judged: Judged, name: str) -> Cells:
-    if judged.segments is None:
-        causal = consumers.rectangle(judged.actual.num_queries, judged.actual.num_keys)
-        marks = consumers.overlay(causal.num_queries, causal.num_keys, {"set": _set(judged, name), "causal": causal})
-        return marks.select("set", without="causal", rows=judged.live)
-    causal = judged.segments.visible()
-    marks = consumers.overlay(causal.num_queries, causal.num_keys, {
-        "set": _set(judged, name), "causal": causal, "own": judged.segments.own()})
-    return marks.select("set", "own", without="causal", rows=judged.live)
-
-
-def _set(judged: Judged, name: str) -> Cells:
-    return judged.actual if name == "actual" else judged.marks.select(name)
+    return judged.marks.select("actual", "own", without="causal", rows=judged.live)
 
 
 def _future(facts: Facts, judged: Judged) -> Iterator[Finding]:
     batch = facts.batch
     if not batch.want_causal or not _specified(facts):
         return
-    if batch.cu_seqlens_q is not None and not facts.cu:
-        late = judged.marks.select("actual", without="plain", rows=judged.live)
-        corner = _corner_cells(facts, judged)
-        if corner is not None and corner.same(judged.actual):
-            return
-    else:
-        late = _later(judged, "actual")
-    if not late.count:
+    late = _late(judged)
+    corner = _corner_cells(facts, judged) if batch.cu_seqlens_q is not None else None
+    if not late.count or (corner is not None and corner.same(judged.actual)):
         return
     yield _found("LEAK_FUTURE", judged, late)
     maskless = batch.attention_mask is None and batch.mask_planes is None
@@ -114,7 +94,7 @@ def _hidden(facts: Facts, judged: Judged) -> Iterator[Finding]:
 def _only_later(judged: Judged, hidden: Cells) -> bool:
     """Whether all hidden cells lie on later keys, and no later key at all can be read."""
     place = hidden.run_rows + hidden.num_keys - hidden.num_queries
-    return bool((hidden.run_firsts > place).all()) and not late_cells(judged).count
+    return bool((hidden.run_firsts > place).all()) and not _late(judged).count
 
 
 def _window_fault(facts: Facts, judged: Judged) -> str | None:
@@ -130,7 +110,7 @@ def _window_fault(facts: Facts, judged: Judged) -> str | None:
         return "WINDOW_IGNORED"
     for other in (window - 1, window + 1):
         near = _with_window(facts, judged, other)
-        both = consumers.overlay(marks.num_queries, marks.num_keys, {
+        both = overlay(marks.num_queries, marks.num_keys, {
             "actual": judged.actual, "near": near, "plain": marks.select("plain")})
         within = judged.live[both.starts // max(1, both.num_keys)] & both.inside["plain"]
         if both.equal("actual", "near", within):

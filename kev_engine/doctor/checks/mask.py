@@ -120,7 +120,7 @@ def _fill(facts: Facts, values: Values, mask: Mask | None) -> Iterator[Finding]:
 
 
 def _only_biases(facts: Facts, mask: Mask, values: Values) -> bool:
-    """Whether small negative values stand only where a key may be read, beside a real fill value: a bias, not a mask."""
+    """Whether small negative values stand only on keys that may be read, beside a real fill value: a bias."""
     if not (values == -np.inf).any() or not facts.judged:
         return False
     return all(not judged.marks.select("actual", without="should", rows=judged.live).count for judged in facts.judged)
@@ -197,8 +197,8 @@ def _values_of(plane: Mask) -> Values:
     assert plane.pattern is not None
     if plane.pattern.layout is None:
         return np.full(plane.shape, plane.pattern.inside)
-    seen = plane.cells(0, lambda values: values == plane.pattern.inside) if (  # type: ignore[union-attr]
-        plane.pattern.inside != plane.pattern.outside) else None
-    if seen is None:
-        return np.full(plane.shape, plane.pattern.inside)
-    return np.broadcast_to(np.where(seen.dense(), plane.pattern.inside, plane.pattern.outside), plane.shape)
+    inside, outside = plane.pattern.inside, plane.pattern.outside
+    if inside == outside:
+        return np.full(plane.shape, inside)
+    seen = plane.cells(0, lambda values: np.equal(values, inside))
+    return np.broadcast_to(np.where(seen.dense(), inside, outside), plane.shape)

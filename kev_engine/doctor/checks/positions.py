@@ -10,7 +10,7 @@ import numpy as np
 from kev_engine.doctor.cells import BoolArray
 from kev_engine.doctor.facts import Facts, Judged
 from kev_engine.doctor.fields import IntArray
-from kev_engine.doctor.finding import Finding
+from kev_engine.doctor.finding import Finding, Level
 from kev_engine.doctor.layouts import Segmentation, position_borders
 
 
@@ -54,7 +54,7 @@ def _prefill(facts: Facts) -> Iterator[Finding]:
     elif facts.keep is not None and facts.keep.shape[1] == positions.shape[1] and not facts.numbers_segments:
         if not facts.restarts:
             yield from _padded(facts, positions, facts.keep)
-    elif (facts.keep is not None and facts.batch.past_length and not facts.numbers_segments) or facts.batch.past_length is not None:
+    elif facts.batch.past_length is not None:
         yield from _continued(facts, positions)
     else:
         yield from _unknown(facts, positions)
@@ -142,8 +142,8 @@ def _stuck(given: IntArray, live: BoolArray, segments: Segmentation) -> list[int
     return [int(place) for place in same if live[place] and live[place - 1] and owner[place] == owner[place - 1]]
 
 
-def _reset_level(facts: Facts, off: IntArray, segments: Segmentation, live: BoolArray) -> tuple[str, Any]:
-    """Running positions are harmless under RoPE where each story is shifted as a whole and cells are decided elsewhere."""
+def _reset_level(facts: Facts, off: IntArray, segments: Segmentation, live: BoolArray) -> tuple[str, Level]:
+    """Running positions are harmless under RoPE where each story is shifted as a whole, cells being right."""
     kind = facts.batch.position_kind
     decided = bool(facts.judged) and all(_decides(judged) and _right_cells(judged) for judged in facts.judged)
     uniform = _moved_together(off, segments, live)
@@ -187,10 +187,7 @@ def _pseudo_segments(given: IntArray, target: IntArray, live: BoolArray, expecte
     # A zero that is right belongs to a real one-token segment.
     while tail < len(given) and live[tail] and target[tail] == 0:
         tail += 1
-    if tail == 0 or len(given) - tail < 2 or not (target[tail:] != 0).any():
-        if not (tail and len(given) - tail == 1 and False):
-            return
-    if given[tail:].any():
+    if tail == 0 or len(given) - tail < 2:
         return
     yield Finding("PSEUDO_SEGMENTS", "warning", indexes=tuple(range(tail, len(given))), expected=expected,
                   facts={"row": row, "tail": tail, "length": len(given) - tail})
@@ -206,13 +203,14 @@ def _padded(facts: Facts, positions: IntArray, keep: BoolArray) -> Iterator[Find
     faults: dict[str, list[int]] = {}
     continues = False
     for row, (given, kept) in enumerate(lines):
-        assert given is not None and kept is not None
+        assert given is not None
+        assert kept is not None
         start = batch.position_start
-        before = np.cumsum(kept) - kept + start
-        right.append([int(value) if mine else None for value, mine in zip(before, kept, strict=True)])
+        kept_before = np.cumsum(kept) - kept.astype(np.int64) + start
+        right.append([int(kept_before[place]) if kept[place] else None for place in range(len(kept))])
         if not kept.any():
             continue
-        off = (given - before)[kept]
+        off = (given - kept_before)[kept]
         if not off.any():
             continue
         first = int(np.flatnonzero(kept)[0])
@@ -237,9 +235,9 @@ def _padded(facts: Facts, positions: IntArray, keep: BoolArray) -> Iterator[Find
                 "place": first, "value": int(given[first])}
         indexes = tuple(np.flatnonzero(kept).tolist()) if rows == 1 else None
         if code == "POS_LEFT_PAD":
-            level, variant = ("error", "absolute") if batch.position_kind == "absolute" else (
-                "note", "rope" if batch.position_kind == "rope" else "depends")
-            yield Finding(code, level, indexes=indexes, expected=expected, variant=variant, facts=told)  # type: ignore[arg-type]
+            level: Level = "error" if batch.position_kind == "absolute" else "note"
+            yield Finding(code, level, indexes=indexes, expected=expected, variant=batch.position_kind or "depends",
+                          facts=told)
         else:
             variant = "prefill" if code in ("POS_FROZEN", "POS_COUNTS_PADS") else ""
             yield Finding(code, indexes=indexes, expected=expected, variant=variant, facts=told)
@@ -301,19 +299,19 @@ def _decode(facts: Facts, given: IntArray) -> Iterator[Finding]:
     right = np.array(sizes)[:, None] + steps[None, :]
     if np.array_equal(given, right) or _shifted_alike(facts, given, right):
         return
-    expected = right.tolist() if facts.batch.decode_positions is not None and facts.batch.decode_positions.ndim == 2 else (
-        right[0].tolist())
+    shaped = facts.batch.decode_positions
+    expected = right.tolist() if shaped is not None and shaped.ndim == 2 else right[0].tolist()
     wrong = (given != right).any(axis=1)
     bad = int(np.flatnonzero(wrong)[0])
     told = {"row": bad, "first": int(given[bad, 0]), "right": int(right[bad, 0])}
     width = facts.total
-    if (given.shape[1] > 1 and (np.diff(given[wrong], axis=1) == 0).any()) or (given.shape[1] == 1 and (given[wrong] == right[wrong] - 1).all()):
+    if (np.diff(given[wrong], axis=1) == 0).any():
         code = "POS_FROZEN"
     elif len(given) > 1 and (given == given[:1]).all() and (right != right[:1]).any():
         code = "POS_SHARED_ACROSS_ROWS"
     elif width is not None and (given[wrong, 0] == width + (facts.batch.past_length or 0)).all():
         code = "POS_COUNTS_PADS"
-    elif (given[wrong] == 0).all():
+    elif (given[wrong] == 0).all() or (given.shape[1] == 1 and (given[wrong] == right[wrong] - 1).all()):
         code = "POS_FROZEN"
     else:
         code = "POS_START"

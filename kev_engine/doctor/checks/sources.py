@@ -14,8 +14,8 @@ from kev_engine.doctor.layouts import disagreement, from_borders, position_borde
 from kev_engine.doctor.masks import MOST_TOKENS
 
 # Recurrent layers carry a state along the row and look at no mask.
-STATE_LAYERS = ("linear", "mamba", "ssm", "recurrent", "rwkv", "conv", "delta", "state", "retention", "lightning", "gla",
-                "hyena", "hybrid", "lstm", "gru")
+STATE_LAYERS = ("linear", "mamba", "ssm", "recurrent", "rwkv", "conv", "delta", "state", "retention", "lightning",
+                "gla", "hyena", "hybrid", "lstm", "gru")
 
 
 def check(facts: Facts) -> Iterator[Finding]:
@@ -47,13 +47,14 @@ def _cu_cells(facts: Facts) -> Cells | None:
 
 def _cu_against_segments(facts: Facts) -> Iterator[Finding]:
     cells = _cu_cells(facts)
-    if cells is None or facts.given is None or (facts.batch.parents and any(p is not None for p in facts.batch.parents)):
+    if cells is None or facts.given is None or any(parent is not None for parent in facts.given.layout.parents):
         return
     count = disagreement(cells, facts.given.visible(), _live(facts, cells.num_keys))
     if count:
         yield Finding("BOUNDARY_CONFLICT", variant="cu", found=list(facts.cu or ()),
                       expected=[0, *(end for _, end in facts.given.intervals.values())],
-                      facts={"one": "cu_seqlens", "other": facts.given.source, "cells": count, "obeyed": _obeyed(facts)})
+                      facts={"one": "cu_seqlens", "other": facts.given.source, "cells": count,
+                             "obeyed": _obeyed(facts)})
 
 
 def _cu_against_mask(facts: Facts) -> Iterator[Finding]:

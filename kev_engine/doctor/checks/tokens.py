@@ -90,7 +90,7 @@ def _starts(facts: Facts, row: int, real: BoolArray) -> list[int]:
         if facts.given is None:
             starts |= set(np.flatnonzero(real)[:1].tolist())
         return sorted(starts)
-    return np.flatnonzero(real)[:1].tolist()
+    return [int(place) for place in np.flatnonzero(real)[:1]]
 
 
 def _missing(facts: Facts, line: IntArray, bos: int, starts: Sequence[int]) -> list[int]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import numpy as np
 
@@ -36,7 +37,7 @@ def _right(facts: Facts) -> list[int] | None:
 
 
 def _steps(cu: tuple[int, ...]) -> list[int]:
-    return [after - before for before, after in zip(cu, cu[1:], strict=False)]
+    return [after - before for before, after in pairwise(cu)]
 
 
 def _one(facts: Facts, key: str, cu: tuple[int, ...], total: int | None) -> Iterator[Finding]:
