@@ -14,12 +14,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from kev_engine.errors import ModelError, ModelIncomplete, ModelUnsupported
+from kev_engine.models.memory import available_bytes, require_memory
 from kev_engine.models.progress import Progress, progress_bar, transformers_heard
 
 CONVERSION = 1
 """Raised whenever `convert` writes something else for the same file, so that old conversions are built again."""
 
 CONTROL = 3
+FP32_BYTES = 4
 # Byte-level vocabularies whose text is cut by GPT-2's pattern after every digit was set apart, and by the bare pattern.
 # (llama.cpp keeps these groups; transformers' GGUF reader knows the others and cuts these all by the bare pattern.)
 DIGITS_APART = frozenset({"smollm", "starcoder", "refact", "command-r", "codeshell", "exaone"})
@@ -90,12 +92,13 @@ def convert(file: Path, folder: Path, progress: Progress) -> tuple[str, ...]:
     """Fills `folder` with the file's weights as fp32 safetensors, its configuration and its tokenizer.
 
     fp32 holds every dequantised value exactly. Returns what a user should know about the tokenizer. Raises
-    ModelIncomplete for a damaged file and ModelUnsupported for a layout transformers cannot read.
+    ModelIncomplete for a damaged file, ModelUnsupported for a layout transformers cannot read, and NotEnoughSpace.
     """
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM, GgufConfig
 
     header = read_header(file)
+    require_memory(f"the conversion of {file.name}", header.num_weights * FP32_BYTES, available_bytes())
     progress("convert", 0, 0)
     try:
         with transformers_heard("convert", progress), _own_bar("convert", progress), _alone(file) as place:

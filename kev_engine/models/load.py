@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 
-from kev_engine.errors import ModelIncomplete, ModelUnsupported, NotEnoughSpace
+from kev_engine.errors import ModelIncomplete, ModelUnsupported
 from kev_engine.models.folder import model_files
-from kev_engine.models.memory import available_bytes
+from kev_engine.models.memory import available_bytes, require_memory
 from kev_engine.models.probe import attention_facts
 from kev_engine.models.progress import Progress, silent, transformers_heard
 from kev_engine.models.repository import first_line
@@ -82,7 +82,8 @@ def load(
     reason = refusal(config)
     if reason is not None:
         raise ModelUnsupported(reason)
-    require_memory(resolved.name, files.num_weights * dtype.itemsize, device)
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_bytes()
+    require_memory(f"{resolved.name} in memory", files.num_weights * dtype.itemsize, free)
     with transformers_heard("load", progress) as heard:
         try:
             tokenizer = AutoTokenizer.from_pretrained(resolved.path, local_files_only=True, trust_remote_code=False)
@@ -98,15 +99,6 @@ def load(
     if unused:
         warnings.append(f"{len(unused)} weights in the files of {resolved.name} belong to no layer, first {unused[0]}.")
     return LoadedModel(model, tokenizer, facts, tuple(dict.fromkeys(warnings)), time.perf_counter() - start)
-
-
-def require_memory(name: str, needed_bytes: int, device: torch.device) -> None:
-    """Raises NotEnoughSpace where the device is known to have less free memory than the weights take."""
-    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else available_bytes()
-    if free is not None and free < needed_bytes:
-        raise NotEnoughSpace(
-            f"{name} in memory", needed_bytes, free, "close other programs, or choose a smaller model or dtype"
-        )
 
 
 def _read_config(folder: Path) -> Any:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from kev_engine.errors import NotEnoughSpace
+
 MEMINFO = Path("/proc/meminfo")
 CGROUP = Path("/sys/fs/cgroup")
 
@@ -21,6 +23,14 @@ def available_bytes(meminfo: Path = MEMINFO, cgroup: Path = CGROUP) -> int | Non
     limit = _container(cgroup)
     known = [bytes_free for bytes_free in (free, limit) if bytes_free is not None]
     return min(known) if known else None
+
+
+def require_memory(what: str, needed_bytes: int, free_bytes: int | None) -> None:
+    """Raises NotEnoughSpace where fewer bytes than needed are known to be free."""
+    if free_bytes is not None and free_bytes < needed_bytes:
+        raise NotEnoughSpace(
+            what, needed_bytes, free_bytes, "close other programs, or choose a smaller model or a smaller dtype"
+        )
 
 
 def _meminfo(path: Path) -> int | None:

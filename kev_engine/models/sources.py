@@ -68,7 +68,7 @@ def _from_gguf(file: Path, home: Path, progress: Progress) -> ResolvedModel:
     digest = gguf.content_digest(sha256(file))
     found = stored(
         home / "models", f"gguf-{digest[:12]}", digest, lambda folder: gguf.convert(file, folder, progress),
-        header.num_weights * 4, progress,
+        header.num_weights * gguf.FP32_BYTES, progress,
     )
     return ResolvedModel(found.path, file.stem, digest, str(file.resolve()), found.warnings)
 

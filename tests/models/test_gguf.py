@@ -6,7 +6,7 @@ import pytest
 import torch
 from tokenizers import pre_tokenizers
 
-from kev_engine.errors import ModelIncomplete, ModelUnsupported
+from kev_engine.errors import ModelIncomplete, ModelUnsupported, NotEnoughSpace
 from kev_engine.models import gguf
 from kev_engine.models.load import load
 from kev_engine.models.progress import silent
@@ -93,6 +93,13 @@ def test_a_cut_off_file_is_incomplete(tmp_path: Path, keep: float) -> None:
     with pytest.raises(ModelIncomplete, match="fetch it again"):
         resolve(f"gguf:{file}", tmp_path)
     assert not (tmp_path / "models").exists()
+
+
+def test_too_little_memory_is_said_before_a_conversion(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = write_gguf(tmp_path / "tiny.gguf")
+    monkeypatch.setattr(gguf, "available_bytes", lambda: 1000)
+    with pytest.raises(NotEnoughSpace, match=r"the conversion of tiny\.gguf"):
+        resolve(f"gguf:{file}", tmp_path)
 
 
 def test_a_file_of_another_kind_is_incomplete(tmp_path: Path) -> None:
