@@ -41,14 +41,17 @@ def penalise(scores: Tensor, rows: Sequence[Row]) -> Tensor:
     def change(part: Tensor) -> Tensor:
         params = [rows[index].params for index in active]
         outputs = [rows[index].output_token_ids for index in active]
-        history = [[*rows[index].prompt_token_ids, *rows[index].output_token_ids] for index in active]
-        repetition = _column(part, [row.repetition_penalty for row in params])
-        penalised = torch.where(part > 0, part / repetition, part * repetition)
-        part = torch.where(_count(part, history) > 0, penalised, part)
-        counts = _count(part, outputs)  # [A, V]
-        frequency = _column(part, [row.frequency_penalty for row in params])
-        presence = _column(part, [row.presence_penalty for row in params])
-        return part - frequency * counts - presence * (counts > 0)
+        histories = [[*rows[index].prompt_token_ids, *rows[index].output_token_ids] for index in active]
+        vocab_size, flat = part.shape[-1], part.flatten()
+        seen, _ = _occurrences(histories, part)
+        scores = flat[seen]
+        repetition = _column(part, [row.repetition_penalty for row in params])[seen // vocab_size, 0]
+        flat[seen] = torch.where(scores > 0, scores / repetition, scores * repetition)
+        used, counts = _occurrences(outputs, part)
+        frequency = _column(part, [row.frequency_penalty for row in params])[used // vocab_size, 0]
+        presence = _column(part, [row.presence_penalty for row in params])[used // vocab_size, 0]
+        flat[used] -= frequency * counts + presence
+        return flat.view_as(part)
 
     return _change_rows(scores, active, change)
 
@@ -60,7 +63,10 @@ def scale(scores: Tensor, rows: Sequence[Row]) -> Tensor:
     def change(part: Tensor) -> Tensor:
         divisors = _column(part, [max(rows[index].params.temperature or 1.0, SMALLEST_DIVISOR) for index in active])
         peaks = part.amax(dim=-1, keepdim=True)
-        return torch.where(peaks.abs() / divisors > LARGEST_SCORE, part - peaks, part) / divisors
+        overflows = peaks.abs() / divisors > LARGEST_SCORE
+        if bool(overflows.any()):
+            part = torch.where(overflows, part - peaks, part)
+        return part / divisors
 
     return _change_rows(scores, active, change)
 
@@ -127,13 +133,14 @@ def _column(scores: Tensor, values: list[float]) -> Tensor:
     return torch.tensor(values, dtype=scores.dtype, device=scores.device)[:, None]  # [A, 1]
 
 
-def _count(scores: Tensor, histories: Sequence[Sequence[int]]) -> Tensor:
-    """How often each token stands in each row's history, `[A, V]`."""
-    counts = torch.zeros_like(scores)
-    row_index = [row for row, history in enumerate(histories) for _ in history]
-    token_index = [token_id for history in histories for token_id in history]
-    at = torch.tensor([row_index, token_index], dtype=torch.long, device=scores.device)
-    return counts.index_put_((at[0], at[1]), torch.ones((), dtype=scores.dtype, device=scores.device), accumulate=True)
+def _occurrences(histories: Sequence[Sequence[int]], scores: Tensor) -> tuple[Tensor, Tensor]:
+    """The cells of the flattened scores that the histories name, each once, and how often each is named."""
+    vocab_size = scores.shape[-1]
+    cells = [row * vocab_size + token_id for row, history in enumerate(histories) for token_id in history]
+    at, counts = torch.tensor(cells, dtype=torch.long, device=scores.device).unique(  # type: ignore[no-untyped-call]
+        return_counts=True
+    )
+    return at, counts
 
 
 def _nucleus(scores: Tensor, total: Tensor, limits: Tensor, window: int) -> tuple[Tensor, Tensor]:

@@ -23,6 +23,16 @@ from typing import Any
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
+def _byte_level_alphabet() -> dict[str, int]:
+    """The byte that each character of a byte-level vocabulary stands for: printable bytes themselves, then 256 + n."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = sorted(set(range(256)) - set(printable))
+    return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}
+
+
+_BYTE_OF = _byte_level_alphabet()
+
+
 class Detokenizer:
     """The text of one growing answer. Ids beyond the vocabulary and special tokens have no text."""
 
@@ -32,7 +42,7 @@ class Detokenizer:
             token_id for token_id, token in tokenizer.added_tokens_decoder.items() if token.special
         }
         kind = str(self._backend.decoder)
-        self._byte_of = _byte_level_alphabet() if "ByteLevel(" in kind else {}
+        self._is_byte_level = "ByteLevel(" in kind
         self._has_byte_fallback = "ByteFallback(" in kind
         self._utf8 = codecs.getincrementaldecoder("utf-8")("replace")
         self._previous_id: int | None = None
@@ -50,7 +60,7 @@ class Detokenizer:
         if token is None or token_id in self._special_ids:
             return ""
         previous_id, self._previous_id = self._previous_id, token_id
-        if self._byte_of:
+        if self._is_byte_level:
             return self._utf8.decode(self._bytes_of(token))
         if self._has_byte_fallback and (found := _BYTE_TOKEN.fullmatch(token)):
             return self._utf8.decode(bytes([int(found[1], 16)]))
@@ -58,7 +68,7 @@ class Detokenizer:
 
     def _bytes_of(self, token: str) -> bytes:
         try:
-            return bytes([self._byte_of[character] for character in token])
+            return bytes([_BYTE_OF[character] for character in token])
         except KeyError:  # an added token is written as it reads, not in the byte alphabet
             return token.encode()
 
@@ -67,10 +77,3 @@ class Detokenizer:
         if previous_id is None:
             return str(self._backend.decode([token_id]))
         return str(self._backend.decode([previous_id, token_id]))[len(self._backend.decode([previous_id])) :]
-
-
-def _byte_level_alphabet() -> dict[str, int]:
-    """The byte that each character of a byte-level vocabulary stands for: printable bytes themselves, then 256 + n."""
-    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in set(printable)]
-    return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}

@@ -165,6 +165,20 @@ def test_a_token_without_probability_is_never_drawn() -> None:
     assert set(sample(logits, [row(seed) for seed in range(2000)]).token_ids) == {2}
 
 
+@pytest.mark.parametrize("vocab_size", [255, 256, 257, 1000])
+def test_every_token_of_a_large_vocabulary_is_drawn_where_its_number_falls(vocab_size: int) -> None:
+    """Against one running sum: all tokens in turn have all the mass but a thousandth."""
+    noise = torch.rand(vocab_size, vocab_size, generator=torch.Generator().manual_seed(1))
+    weights = noise / noise.sum(-1, keepdim=True) / 1000 + torch.eye(vocab_size)
+    rows = [row(seed) for seed in range(vocab_size)]
+    tokens = sample(weights.log(), rows).token_ids
+    numbers = torch.tensor([[uniform(seed, 0, 0)] for seed in range(vocab_size)], dtype=torch.float64)
+    sums = weights.double().cumsum(-1)
+    expected = torch.searchsorted(sums, numbers * sums[:, -1:], right=True)[:, 0].tolist()
+    assert sum(left != right for left, right in zip(tokens, expected, strict=True)) <= 1
+    assert sum(token == index for index, token in enumerate(tokens)) >= 0.99 * vocab_size
+
+
 @pytest.mark.parametrize("bad", [[math.nan, 1.0, 2.0], [math.inf, 1.0, 2.0], [-math.inf] * 3, [1.0, 2.0, math.nan]])
 @pytest.mark.parametrize("params", [{"temperature": 0.0}, {"temperature": 1.0, "top_p": 0.9}])
 def test_a_broken_row_is_an_error_of_that_row_only(bad: list[float], params: dict[str, Any]) -> None:
@@ -191,6 +205,15 @@ def test_only_allowed_tokens_are_drawn(temperature: float) -> None:
         assert sampled.token_ids[0] in ((2,) if temperature == 0 else (1, 2))
         assert sampled.errors == (None, NOTHING_LEFT, None)
         assert sampled.token_ids[2] == 0
+
+
+def test_rows_where_nothing_is_left_leave_the_others_alone() -> None:
+    allowed = torch.zeros(1000, dtype=torch.bool)
+    logits = random_logits(8, 1000)
+    rows = [replace(row(seed), allowed=allowed if seed % 2 else None) for seed in range(8)]
+    sampled = sample(logits, rows)
+    assert sampled.errors == (None, NOTHING_LEFT) * 4
+    assert sampled.token_ids[::2] == sample(logits, [row(seed) for seed in range(8)]).token_ids[::2]
 
 
 def test_top_k_counts_allowed_tokens_only() -> None:
