@@ -133,8 +133,9 @@ class Facts:
         for array in (batch.labels, batch.special_tokens_mask, batch.position_ids):
             if array is not None:
                 return int(array.shape[-1])
-        if batch.cu_seqlens is not None and consumers.usable_cu(batch.cu_seqlens, batch.cu_seqlens[-1]):
-            return batch.cu_seqlens[-1] or None
+        for cu in (batch.cu_seqlens, batch.cu_seqlens_q if batch.cu_seqlens_q == batch.cu_seqlens_k else None):
+            if cu is not None and consumers.usable_cu(cu, cu[-1]):
+                return cu[-1] or None
         return None
 
     @property

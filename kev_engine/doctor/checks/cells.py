@@ -92,9 +92,9 @@ def _hidden(facts: Facts, judged: Judged) -> Iterator[Finding]:
 
 
 def _only_later(judged: Judged, hidden: Cells) -> bool:
-    """Whether all hidden cells lie on later keys, and no later key at all can be read."""
+    """Whether all hidden cells lie on later keys, and most later keys are hidden."""
     place = hidden.run_rows + hidden.num_keys - hidden.num_queries
-    return bool((hidden.run_firsts > place).all()) and not _late(judged).count
+    return bool((hidden.run_firsts > place).all()) and hidden.count >= _late(judged).count
 
 
 def _window_fault(facts: Facts, judged: Judged) -> str | None:
@@ -108,7 +108,7 @@ def _window_fault(facts: Facts, judged: Judged) -> str | None:
         return None
     if marks.equal("actual", "plain", live):
         return "WINDOW_IGNORED"
-    for other in (window - 1, window + 1):
+    for other in (window - 1, window + 1) if not _late(judged).count else ():
         near = _with_window(facts, judged, other)
         both = overlay(marks.num_queries, marks.num_keys, {
             "actual": judged.actual, "near": near, "plain": marks.select("plain")})

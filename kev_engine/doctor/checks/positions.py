@@ -104,8 +104,8 @@ def _packed_row(facts: Facts, given: IntArray, target: IntArray, live: BoolArray
     off = np.where(live, given - target, 0)
     if not off.any():
         return
-    starts = [start for name, (start, _) in segments.intervals.items()
-              if name not in facts.batch.pad_segments and live[start]]
+    starts = [start + int(np.flatnonzero(live[start:end])[0]) for start, end in segments.intervals.values()
+              if live[start:end].any()]
     bad = [start for start in starts if off[start]]
     offsets = off[live]
     stuck = _stuck(given, live, segments)
@@ -206,7 +206,7 @@ def _padded(facts: Facts, positions: IntArray, keep: BoolArray) -> Iterator[Find
         assert given is not None
         assert kept is not None
         start = batch.position_start
-        kept_before = np.cumsum(kept) - kept.astype(np.int64) + start
+        kept_before: IntArray = np.asarray(np.cumsum(kept) - kept.astype(np.int64) + start, dtype=np.int64)
         right.append([int(kept_before[place]) if kept[place] else None for place in range(len(kept))])
         if not kept.any():
             continue

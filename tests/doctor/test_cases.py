@@ -1,0 +1,33 @@
+"""Public bug reports as small inputs, and controls that must stay clean: each is one test."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from kev_engine.doctor.report import diagnose
+from tests.doctor import oracle
+
+CASES = sorted((Path(__file__).parent / "cases").glob("*.json"))
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_case(path: Path):
+    case = json.loads(path.read_text(encoding="utf-8"))
+    assert oracle.problems_of_format(case, path.stem) == []
+    _, wrong, _ = oracle.check_numbers(case)
+    assert wrong == [], "the case itself is wrong"
+    report = json.loads(json.dumps(diagnose(case["batch"], path.parent).as_json(), allow_nan=False))
+    assert oracle.compare_report(case, report, 1 if report["verdict"] == "error" else 0) == []
+
+
+def test_the_cases_are_there():
+    assert len(CASES) >= 98
+
+
+def test_every_code_of_a_case_is_a_code_of_the_format():
+    """The oracle's table and the catalogue of sentences name the same codes."""
+    from kev_engine.doctor.wording import ENGLISH
+
+    written = {key.split(".")[0] for key in ENGLISH if not key.startswith("assumed.")}
+    assert written == set(oracle.CODES)
