@@ -25,6 +25,7 @@ from kev_engine.doctor.masks import MOST_TOKENS, Mask
 
 MOST_CELLS = 2**31 - 1
 MOST_RUNS = 20_000_000
+MOST_KEPT = 1 << 26
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,7 +189,7 @@ class Facts:
     def keep(self) -> BoolArray | None:
         """`[B, T]`: the tokens a row mask keeps, or None where there is no such mask."""
         mask = self.row_mask
-        if mask is None:
+        if mask is None or mask.num_cells > MOST_KEPT:
             return None
         lines = np.stack([mask.line(index) for index in range(mask.shape[0] if len(mask.shape) == 2 else 1)])
         meaning = self.batch.mask_meaning
@@ -272,7 +273,7 @@ class Facts:
             return None
         if self.cu is not None and consumers.usable_cu(self.cu, total):
             return from_borders(self.cu, total, "cu_seqlens")
-        if self.numbers_segments and self.row_mask is not None and self.num_rows == 1:
+        if self.numbers_segments and self.row_mask is not None and self.num_rows == 1 and self.keep is not None:
             line = self.row_mask.line(0)
             if len(line) == total:
                 cuts = [0, *(np.flatnonzero(np.diff(line)) + 1).tolist(), total]
