@@ -140,17 +140,20 @@ class Facts:
         return None
 
     @property
+    def paired(self) -> bool:
+        """Whether cu_seqlens of queries and keys describe different tokens."""
+        return self.batch.cu_seqlens_q is not None and self.batch.cu_seqlens_q != self.batch.cu_seqlens_k
+
+    @property
     def rectangular(self) -> bool:
         """Whether queries and keys are different tokens: a cache, or cross attention."""
-        return self.batch.cu_seqlens_q is not None or (self.batch.q_len is not None and self.given_end is None)
+        return self.paired or (self.batch.q_len is not None and self.given_end is None)
 
     @cached_property
     def shape(self) -> tuple[int, int] | None:
         """(queries, keys) of the cells, or None where they are unknown."""
         batch = self.batch
-        if batch.cu_seqlens_q is not None and batch.cu_seqlens_k is not None:
-            if batch.cu_seqlens_q == batch.cu_seqlens_k and self.total is not None:
-                return self.total, self.total
+        if self.paired and batch.cu_seqlens_q is not None and batch.cu_seqlens_k is not None:
             queries, keys = batch.cu_seqlens_q[-1], batch.cu_seqlens_k[-1]
             return (queries, keys) if queries > 0 and keys > 0 else None
         if batch.q_len is not None and batch.kv_len is not None and self.given_end is None:
@@ -182,7 +185,7 @@ class Facts:
         if self.batch.mask_meaning == "segment_ids":
             return True
         values = mask.distinct()
-        return bool(len(values) and not np.isnan(values).any() and values[0] >= 0 and values[-1] > 1
+        return bool(len(values) and np.isfinite(values).all() and values[0] >= 0 and values[-1] > 1
                     and np.equal(values, np.round(values)).all()) and self.batch.mask_meaning in (None, "keep")
 
     @cached_property
@@ -244,7 +247,7 @@ class Facts:
     @cached_property
     def given(self) -> Segmentation | None:
         """The segments the person gave."""
-        if self.given_end is None or self.total is None:
+        if self.given_end is None or self.total is None or self.total > MOST_TOKENS:
             return None
         return intended(self.batch, self.total) if self.num_rows == 1 or self.given_end == self.total else None
 
@@ -428,7 +431,7 @@ class Facts:
         live = np.ones(queries, dtype=np.bool_)
         segments = None
         everything = Cells.everything(queries, keys)
-        if batch.cu_seqlens_q is not None and batch.cu_seqlens_k is not None and not self.cu:
+        if self.paired and batch.cu_seqlens_q is not None and batch.cu_seqlens_k is not None:
             cu_q, cu_k = batch.cu_seqlens_q, batch.cu_seqlens_k
             if len(cu_q) != len(cu_k) or not (
                     consumers.usable_cu(cu_q, queries) and consumers.usable_cu(cu_k, keys)):
@@ -437,7 +440,7 @@ class Facts:
             plain, own, related, causal = should, everything, everything, should
             for (q0, q1), (k0, k1) in zip(_steps(cu_q), _steps(cu_k), strict=True):
                 by_design[q0 : q0 + max(0, (q1 - q0) - (k1 - k0))] = True
-        elif self.rectangular and not self.cu:
+        elif self.rectangular:
             plain = consumers.rectangle(queries, keys, causal=batch.want_causal)
             should = consumers.rectangle(queries, keys, causal=batch.want_causal, window=window)
             own = related = everything

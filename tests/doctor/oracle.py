@@ -1,3 +1,5 @@
+# Compact on purpose: it reads like the format it checks.
+# ruff: noqa: E501, SIM905, B905, RUF007, RUF021, RUF005, E731, SIM114
 """An oracle for the doctor's cases. It shares no code with the engine.
 
 It rebuilds, from `batch` alone, which (query, key) cells should be allowed and which ones the consumer will allow,

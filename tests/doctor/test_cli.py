@@ -103,20 +103,12 @@ def test_a_picture_is_saved(tmp_path):
     assert run(CASES / "BR-083.json", "--picture", path).returncode == 2
 
 
-def test_one_leaking_cell_stays_visible_in_a_long_row(tmp_path):
-    from kev_engine.doctor.picture import LEAK, grid
-    from kev_engine.doctor.report import diagnose
-
-    total = 32768
-    report = diagnose({"lengths": [total // 2] * 2, "cu_seqlens": [0, total // 2 - 1, total], "consumer": "flash_varlen"})
-    assert LEAK in grid(report, 256)
-
-
 def test_start_without_torch_and_soon():
-    code = ("import sys, time; start = time.perf_counter(); from kev_engine.doctor.report import diagnose\n"
-            "assert diagnose({'lengths': [2, 2], 'attention_mask': {'ones': [1, 4]}, 'consumer': 'hf'}).verdict == 'error'\n"
+    code = ("import sys, time; start = time.perf_counter(); from kev_engine.doctor import diagnose\n"
+            "report = diagnose({'lengths': [2, 2], 'attention_mask': {'ones': [1, 4]}, 'consumer': 'hf'})\n"
+            "assert report.verdict == 'error'\n"
             "assert not {'torch', 'transformers', 'PIL'} & set(sys.modules)\nprint(time.perf_counter() - start)")
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
     assert float(done.stdout) < 3
 
 
@@ -143,6 +135,8 @@ def test_32k_tokens_need_no_matrix():
 
 
 def test_a_dense_mask_of_8k():
+    """Under 5 s when the machine is free; a single leaking cell stays visible in the smallest picture."""
+    from kev_engine.doctor.picture import LEAK, grid
     from kev_engine.doctor.report import diagnose
 
     size = 8192
@@ -152,3 +146,4 @@ def test_a_dense_mask_of_8k():
     report = diagnose({"attention_mask": mask, "consumer": "sdpa"})
     assert [(finding.code, finding.count) for finding in report.findings] == [("LEAK_FUTURE", 1)]
     assert time.perf_counter() - start < 20
+    assert (grid(report, 64) == LEAK).sum() == 1

@@ -99,8 +99,8 @@ def test_a_right_batch_raises_nothing(data, form):
     elif form == "positions":
         batch = described(layout, consumer="hf", library="transformers 4.57.1")
     elif form == "flash":
-        batch = described(layout, consumer="hf", attn_implementation="flash_attention_2", dtype="float16", device="cuda",
-                          attention_mask={"ones": [1, layout.num_tokens]})
+        batch = described(layout, consumer="hf", attn_implementation="flash_attention_2", dtype="float16",
+                          device="cuda", attention_mask={"ones": [1, layout.num_tokens]})
     elif form == "window":
         window = data.draw(st.integers(1, 6))
         batch = with_mask(layout, dense(layout, window), sliding_window=window)
@@ -177,7 +177,7 @@ def test_faults_of_boundaries(data):
     swapped[place], swapped[place + 1] = swapped[place + 1], swapped[place]
     check(base | {"cu_seqlens": swapped}, "CU_NEGATIVE", "entries swapped")
     check(base | {"cu_seqlens": cu[1:]}, "CU_NO_LEADING_ZERO", "leading zero dropped")
-    check(base | {"cu_seqlens": cu[:place] + [cu[place]] + cu[place:]}, "CU_ZERO_LENGTH", "entry doubled")
+    check(base | {"cu_seqlens": [*cu[:place], cu[place], *cu[place:]]}, "CU_ZERO_LENGTH", "entry doubled")
     check(base | {"cu_seqlens": cu[:-1]}, "CU_END", "last entry dropped")
 
 

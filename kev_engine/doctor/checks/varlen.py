@@ -9,6 +9,7 @@ import numpy as np
 
 from kev_engine.doctor.facts import Facts
 from kev_engine.doctor.finding import Finding
+from kev_engine.doctor.masks import MOST_TOKENS
 
 
 def check(facts: Facts) -> Iterator[Finding]:
@@ -71,7 +72,8 @@ def _end(facts: Facts, cu: tuple[int, ...], total: int, right: list[int] | None,
     if last > total:
         yield Finding("CU_END", found=last, expected=right, variant="past", facts=told)
         return
-    tail = tuple(range(max(0, last), total))
+    # A tail of millions is not listed token by token.
+    tail = tuple(range(max(0, last), total)) if total - last <= MOST_TOKENS else None
     if _tail_is_padding(facts, last, total):
         yield Finding("CU_END", "warning", indexes=tail, found=last, variant="padding", facts=told)
     else:
