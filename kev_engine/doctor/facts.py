@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
 
 import numpy as np
 
 from kev_engine.doctor import consumer as consumers
 from kev_engine.doctor.batch import Batch
-from kev_engine.doctor.cells import BoolArray, Cells, Overlay, overlay
-from kev_engine.doctor.consumer import Effective
+from kev_engine.doctor.cells import BoolArray, Cells
 from kev_engine.doctor.fields import IntArray
+from kev_engine.doctor.judge import Judged, judge
 from kev_engine.doctor.layouts import (
     Segmentation,
     block_borders,
@@ -26,25 +24,6 @@ from kev_engine.doctor.masks import MOST_TOKENS, Mask
 MOST_CELLS = 2**31 - 1
 MOST_RUNS = 20_000_000
 MOST_KEPT = 1 << 26
-
-
-@dataclass(frozen=True, eq=False)
-class Judged:
-    """One row of the batch, its set of cells that should be allowed and the set that will be.
-
-    `marks` overlays the sets `actual`, `should` (with the window), `plain` (without it), `related`, `own`,
-    `causal` (related and not later, whatever the mask keeps), `all`.
-    `live[q]` is true for the queries that are judged; `by_design` for those a bottom-right kernel leaves empty.
-    """
-
-    row: int
-    segments: Segmentation | None
-    actual: Cells
-    should: Cells
-    marks: Overlay
-    live: BoolArray
-    by_design: BoolArray
-    source: str
 
 
 @dataclass(frozen=True, eq=False)
@@ -335,7 +314,7 @@ class Facts:
         mask = self.batch.attention_mask
         if (mask is not None and mask.num_cells > MOST_CELLS) or self.too_ragged:
             return ()
-        return tuple(self._judge())
+        return tuple(judge(self))
 
     @cached_property
     def too_ragged(self) -> bool:
@@ -345,127 +324,9 @@ class Facts:
         holes = max(int(np.count_nonzero(line[1:] != line[:-1])) for line in self.keep)
         return holes * self.shape[0] > MOST_RUNS
 
-    def _judge(self) -> Iterator[Judged]:
-        rows = self.num_rows
-        for row in range(rows):
-            for effective in self.effective(row):
-                if effective.cells is not None and (entry := self._compare(row, effective)) is not None:
-                    yield entry
-
-    def effective(self, row: int) -> Iterator[Effective]:
-        """What the consumer will allow in one row; more than one set where heads differ."""
-        assert self.shape is not None
-        batch, mask = self.batch, self.batch.attention_mask
-        queries, keys = self.shape
-        if batch.mask_planes:
-            yield Effective(self._planes_cells(batch.mask_planes), "mask_planes")
-            return
-        if batch.consumer == "flash_varlen":
-            yield consumers.flash_cells(batch, queries, keys)
-            return
-        if self.dense_mask is not None:
-            yield from self._dense_effective(row, self.dense_mask)
-            return
-        positions = self.positions_of(row)
-        if mask is not None:
-            keep = self.keep_of(row)
-            known = batch.consumer in ("hf", None) and keep is not None and len(keep) == keys == queries
-            if known and keep is not None and not (self.numbers_segments and (
-                    batch.consumer is None or self.given is None or batch.attn_implementation == "flash_attention_2")):
-                yield consumers.hf_with_keep(batch, keep, positions)
-            return
-        if batch.consumer == "hf" and queries == keys:
-            yield consumers.hf_without_mask(batch, positions, keys)
-        elif batch.consumer == "eager":
-            yield Effective(Cells.everything(queries, keys), "nothing")
-        elif batch.consumer == "sdpa" and batch.is_causal is not None:
-            cells = consumers.rectangle(queries, keys, top_left=True) if batch.is_causal else (
-                Cells.everything(queries, keys))
-            yield Effective(cells, "is_causal")
-
-    def _dense_effective(self, row: int, mask: Mask) -> Iterator[Effective]:
-        assert self.shape is not None
-        queries, keys = self.shape
-        per_row = max(1, mask.planes() // (mask.shape[0] if len(mask.shape) > 2 and self.num_rows > 1 else 1))
-        first = row * per_row if mask.planes() > per_row else 0
-        if not self.fits(mask):
-            broadcast = len(mask.shape) == 4 and mask.shape[-2:] == (1, keys) and queries > 1
-            if broadcast and self.batch.consumer in ("sdpa", "eager", "mha", "hf"):
-                line = mask.cells(first, lambda values: consumers.decode(values, self.meaning))
-                yield Effective(consumers.take_rows(line, np.zeros(queries, dtype=np.int64)), "attention_mask")
-            return
-        if len(mask.shape) == 3 and mask.shape[0] not in (1, self.num_rows):
-            return
-        planes = [first] if mask.same_planes() else list(range(first, first + per_row))
-        for plane in planes:
-            cells = self.mask_cells(mask, plane)
-            if self.batch.consumer == "sdpa" and self.batch.is_causal:
-                cells = consumers.meets(cells, consumers.rectangle(queries, keys, top_left=True))
-            yield Effective(cells, "attention_mask")
-
-    def _planes_cells(self, planes: tuple[Mask, ...]) -> Cells | None:
-        assert self.shape is not None
-        queries, keys = self.shape
-        cells = Cells.everything(queries, keys)
-        for plane in planes:
-            if plane.shape[-1] != keys or (len(plane.shape) > 1 and plane.shape[-2] not in (1, queries)):
-                return None
-            if plane.planes() > 1:
-                return None
-            if len(plane.shape) == 1 or plane.shape[-2] == 1:
-                cells = consumers.columns(cells, consumers.decode(plane.line(0), "additive"))
-            else:
-                cells = consumers.meets(cells, plane.cells(0, lambda values: consumers.decode(values, "additive")))
-        return cells
-
     def keep_of(self, row: int) -> BoolArray | None:
         keep = self.keep
         return None if keep is None else keep[min(row, len(keep) - 1)]
-
-    def _compare(self, row: int, effective: Effective) -> Judged | None:
-        assert self.shape is not None
-        assert effective.cells is not None
-        queries, keys = self.shape
-        batch, window = self.batch, self.window
-        by_design = np.zeros(queries, dtype=np.bool_)
-        live = np.ones(queries, dtype=np.bool_)
-        segments = None
-        everything = Cells.everything(queries, keys)
-        if self.paired and batch.cu_seqlens_q is not None and batch.cu_seqlens_k is not None:
-            cu_q, cu_k = batch.cu_seqlens_q, batch.cu_seqlens_k
-            if len(cu_q) != len(cu_k) or not (
-                    consumers.usable_cu(cu_q, queries) and consumers.usable_cu(cu_k, keys)):
-                return None
-            should = consumers.varlen_cells(cu_q, cu_k, queries, keys, causal=batch.want_causal)
-            plain, own, related, causal = should, everything, everything, should
-            for (q0, q1), (k0, k1) in zip(_steps(cu_q), _steps(cu_k), strict=True):
-                by_design[q0 : q0 + max(0, (q1 - q0) - (k1 - k0))] = True
-        elif self.rectangular:
-            plain = consumers.rectangle(queries, keys, causal=batch.want_causal)
-            should = consumers.rectangle(queries, keys, causal=batch.want_causal, window=window)
-            own = related = everything
-            causal = consumers.rectangle(queries, keys)
-            by_design[: max(0, queries - keys)] = True
-        else:
-            segments = self.segments or from_borders([0, keys], keys, "total")
-            if segments.num_tokens != keys:
-                return None
-            owner = segments.owner
-            related, own = segments.related(), segments.own()
-            causal = segments.visible()
-            plain = causal if batch.want_causal else related
-            should = plain if window is None else (
-                segments.visible(window) if batch.want_causal else segments.related(window))
-            live = (owner >= 0) & ~np.isin(owner, batch.pad_segments) if self.given is not None else owner >= 0
-            keep = self.keep_of(row)
-            if keep is not None and len(keep) == keys:
-                live &= keep
-                should, plain = consumers.columns(should, keep), consumers.columns(plain, keep)
-        marks = overlay(queries, keys, {
-            "actual": effective.cells, "should": should, "plain": plain, "related": related, "own": own,
-            "causal": causal, "all": everything,
-        })
-        return Judged(row, segments, effective.cells, should, marks, live, by_design, effective.source)
 
     @cached_property
     def window(self) -> int | None:
@@ -484,7 +345,3 @@ class Facts:
             return 1
         pads = self.batch.pad_segments if self.given is not None else ()
         return sum(1 for name in self.segments.intervals if name not in pads)
-
-
-def _steps(cu: tuple[int, ...]) -> list[tuple[int, int]]:
-    return list(pairwise(cu))

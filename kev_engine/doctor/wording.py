@@ -381,8 +381,11 @@ def render(key: str, facts: Mapping[str, Any], part: Literal["message", "repair"
 
 
 def _short(value: Any) -> Any:
+    """A fact as a sentence shows it: null reads `any` inside a list and `unknown` alone."""
+    if value is None:
+        return "unknown"
     if isinstance(value, list | tuple):
-        if len(value) <= LONGEST_LIST:
-            return [_short(entry) for entry in value]
-        return "[" + ", ".join(str(_short(entry)) for entry in value[:LONGEST_LIST]) + f", … {len(value)} in all]"
+        entries = ["any" if entry is None else str(_short(entry)) for entry in value[:LONGEST_LIST]]
+        more = [f"… {len(value)} in all"] if len(value) > LONGEST_LIST else []
+        return f"[{', '.join(entries + more)}]"
     return value

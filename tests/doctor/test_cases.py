@@ -31,3 +31,20 @@ def test_every_code_of_a_case_is_a_code_of_the_format():
 
     written = {key.split(".")[0] for key in ENGLISH if not key.startswith("assumed.")}
     assert written == set(oracle.CODES)
+
+
+def test_the_page_lists_every_code_and_key():
+    from kev_engine.doctor.batch import MASK_KEYS, READERS
+
+    page = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text(encoding="utf-8")
+    listed = {line.split("|")[1].strip() for line in page.splitlines() if line.startswith("| ")}
+    assert set(oracle.CODES) <= listed
+    assert all(f"`{key}`" in page for key in [*READERS, *MASK_KEYS])
+
+
+def test_every_sentence_can_be_filled_from_the_reports_of_the_cases():
+    for path in CASES:
+        for finding in diagnose(json.loads(path.read_text(encoding="utf-8"))["batch"], path.parent).findings:
+            for sentence in (finding.message, finding.repair):
+                assert "None" not in sentence, (path.stem, sentence)
+                assert "{" not in sentence.replace("{'", ""), (path.stem, sentence)

@@ -8,12 +8,14 @@ import numpy as np
 
 from kev_engine.doctor import consumer as consumers
 from kev_engine.doctor.cells import BoolArray, Cells, overlay
-from kev_engine.doctor.facts import Facts, Judged
+from kev_engine.doctor.facts import Facts
 from kev_engine.doctor.finding import Finding, Pair
+from kev_engine.doctor.judge import Judged
 
 
 def check(facts: Facts) -> Iterator[Finding]:
     for judged in facts.judged:
+        yield from _inverted(facts, judged)
         yield from _leaks(facts, judged)
         yield from _future(facts, judged)
         yield from _hidden(facts, judged)
@@ -21,7 +23,6 @@ def check(facts: Facts) -> Iterator[Finding]:
         yield from _corner(facts, judged)
         yield from _empty(facts, judged)
         yield from _forbidden(facts, judged)
-        yield from _inverted(facts, judged)
 
 
 def _named(judged: Judged, cells: Cells) -> dict[str, object]:

@@ -8,9 +8,10 @@ from typing import Any
 import numpy as np
 
 from kev_engine.doctor.cells import BoolArray
-from kev_engine.doctor.facts import Facts, Judged
+from kev_engine.doctor.facts import Facts
 from kev_engine.doctor.fields import IntArray
 from kev_engine.doctor.finding import Finding, Level
+from kev_engine.doctor.judge import Judged
 from kev_engine.doctor.layouts import Segmentation, position_borders
 
 

@@ -1,0 +1,165 @@
+"""Judged: the two sets of cells of a row, those that should be allowed and those that its consumer will allow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from kev_engine.doctor import consumer as consumers
+from kev_engine.doctor.cells import BoolArray, Cells, Overlay, overlay
+from kev_engine.doctor.consumer import Effective
+from kev_engine.doctor.layouts import Segmentation, from_borders
+from kev_engine.doctor.masks import Mask
+
+if TYPE_CHECKING:
+    from kev_engine.doctor.facts import Facts
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """One row of the batch, its set of cells that should be allowed and the set that will be.
+
+    `marks` overlays the sets `actual`, `should` (with the window), `plain` (without it), `related`, `own`,
+    `causal` (related and not later, whatever the mask keeps), `all`.
+    `live[q]` is true for the queries that are judged; `by_design` for those a bottom-right kernel leaves empty.
+    """
+
+    row: int
+    segments: Segmentation | None
+    actual: Cells
+    should: Cells
+    marks: Overlay
+    live: BoolArray
+    by_design: BoolArray
+    source: str
+
+
+def judge(facts: Facts) -> Iterator[Judged]:
+    """One entry for each row, and each head that differs, whose cells are known."""
+    for row in range(facts.num_rows):
+        for found in effective(facts, row):
+            if found.cells is not None and (entry := _compare(facts, row, found)) is not None:
+                yield entry
+
+
+def effective(facts: Facts, row: int) -> Iterator[Effective]:
+    """What the consumer will allow in one row; more than one set where heads differ."""
+    assert facts.shape is not None
+    batch, mask = facts.batch, facts.batch.attention_mask
+    queries, keys = facts.shape
+    if batch.mask_planes:
+        yield Effective(_planes(facts, batch.mask_planes), "mask_planes")
+        return
+    if batch.consumer == "flash_varlen":
+        yield consumers.flash_cells(batch, queries, keys)
+        return
+    if facts.dense_mask is not None:
+        yield from _dense(facts, row, facts.dense_mask)
+        return
+    positions = facts.positions_of(row)
+    if mask is not None:
+        keep = facts.keep_of(row)
+        known = batch.consumer in ("hf", None) and keep is not None and len(keep) == keys == queries
+        if known and keep is not None and not (facts.numbers_segments and (
+                batch.consumer is None or facts.given is None or batch.attn_implementation == "flash_attention_2")):
+            yield consumers.hf_with_keep(batch, keep, positions)
+        return
+    if batch.consumer == "hf" and queries == keys:
+        yield consumers.hf_without_mask(batch, positions, keys)
+    elif batch.consumer == "eager":
+        yield Effective(Cells.everything(queries, keys), "nothing")
+    elif batch.consumer == "sdpa" and batch.is_causal is not None:
+        cells = consumers.rectangle(queries, keys, top_left=True) if batch.is_causal else (
+            Cells.everything(queries, keys))
+        yield Effective(cells, "is_causal")
+
+
+def _dense(facts: Facts, row: int, mask: Mask) -> Iterator[Effective]:
+    assert facts.shape is not None
+    queries, keys = facts.shape
+    per_row = max(1, mask.planes() // (mask.shape[0] if len(mask.shape) > 2 and facts.num_rows > 1 else 1))
+    first = row * per_row if mask.planes() > per_row else 0
+    if not facts.fits(mask):
+        broadcast = len(mask.shape) == 4 and mask.shape[-2:] == (1, keys) and queries > 1
+        if broadcast and facts.batch.consumer in ("sdpa", "eager", "mha", "hf"):
+            line = mask.cells(first, lambda values: consumers.decode(values, facts.meaning))
+            yield Effective(consumers.take_rows(line, np.zeros(queries, dtype=np.int64)), "attention_mask")
+        return
+    if len(mask.shape) == 3 and mask.shape[0] not in (1, facts.num_rows):
+        return
+    planes = [first] if mask.same_planes() else list(range(first, first + per_row))
+    for plane in planes:
+        cells = facts.mask_cells(mask, plane)
+        if facts.batch.consumer == "sdpa" and facts.batch.is_causal:
+            cells = consumers.meets(cells, consumers.rectangle(queries, keys, top_left=True))
+        yield Effective(cells, "attention_mask")
+
+
+def _planes(facts: Facts, planes: tuple[Mask, ...]) -> Cells | None:
+    assert facts.shape is not None
+    queries, keys = facts.shape
+    cells = Cells.everything(queries, keys)
+    for plane in planes:
+        if plane.shape[-1] != keys or (len(plane.shape) > 1 and plane.shape[-2] not in (1, queries)):
+            return None
+        if plane.planes() > 1:
+            return None
+        if len(plane.shape) == 1 or plane.shape[-2] == 1:
+            cells = consumers.columns(cells, consumers.decode(plane.line(0), "additive"))
+        else:
+            cells = consumers.meets(cells, plane.cells(0, lambda values: consumers.decode(values, "additive")))
+    return cells
+
+
+def _compare(facts: Facts, row: int, effective: Effective) -> Judged | None:
+    assert facts.shape is not None
+    assert effective.cells is not None
+    queries, keys = facts.shape
+    batch, window = facts.batch, facts.window
+    by_design = np.zeros(queries, dtype=np.bool_)
+    live = np.ones(queries, dtype=np.bool_)
+    segments = None
+    everything = Cells.everything(queries, keys)
+    if facts.paired and batch.cu_seqlens_q is not None and batch.cu_seqlens_k is not None:
+        cu_q, cu_k = batch.cu_seqlens_q, batch.cu_seqlens_k
+        if len(cu_q) != len(cu_k) or not (
+                consumers.usable_cu(cu_q, queries) and consumers.usable_cu(cu_k, keys)):
+            return None
+        should = consumers.varlen_cells(cu_q, cu_k, queries, keys, causal=batch.want_causal)
+        plain, own, related, causal = should, everything, everything, should
+        for (q0, q1), (k0, k1) in zip(_steps(cu_q), _steps(cu_k), strict=True):
+            by_design[q0 : q0 + max(0, (q1 - q0) - (k1 - k0))] = True
+    elif facts.rectangular:
+        plain = consumers.rectangle(queries, keys, causal=batch.want_causal)
+        should = consumers.rectangle(queries, keys, causal=batch.want_causal, window=window)
+        own = related = everything
+        causal = consumers.rectangle(queries, keys)
+        by_design[: max(0, queries - keys)] = True
+    else:
+        segments = facts.segments or from_borders([0, keys], keys, "total")
+        if segments.num_tokens != keys:
+            return None
+        owner = segments.owner
+        related, own = segments.related(), segments.own()
+        causal = segments.visible()
+        plain = causal if batch.want_causal else related
+        should = plain if window is None else (
+            segments.visible(window) if batch.want_causal else segments.related(window))
+        live = (owner >= 0) & ~np.isin(owner, batch.pad_segments) if facts.given is not None else owner >= 0
+        keep = facts.keep_of(row)
+        if keep is not None and len(keep) == keys:
+            live &= keep
+            should, plain = consumers.columns(should, keep), consumers.columns(plain, keep)
+    marks = overlay(queries, keys, {
+        "actual": effective.cells, "should": should, "plain": plain, "related": related, "own": own,
+        "causal": causal, "all": everything,
+    })
+    return Judged(row, segments, effective.cells, should, marks, live, by_design, effective.source)
+
+
+def _steps(cu: tuple[int, ...]) -> list[tuple[int, int]]:
+    return list(pairwise(cu))
