@@ -1,0 +1,10 @@
+"""The workbench: a Gradio page over the engine's public names. It never imports torch."""
+
+import os
+
+# Before gradio is imported: no statistics leave this machine.
+os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+
+from app.build import build_app, page_options  # noqa: E402
+
+__all__ = ["build_app", "page_options"]

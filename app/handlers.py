@@ -1,0 +1,152 @@
+"""What the buttons do. Every handler takes the tab's Session and yields only what changed on the page."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from app import render
+from app.forms import CARD_IDS, FIELDS, LOCAL, CardValues, Limits, Parsed, parse_all
+from app.run_view import ERROR, CardView, RunView
+from app.session import Session
+from kev_engine import Finished, InputError, KevError, PlanMade, Refused, RunFinished
+
+if TYPE_CHECKING:
+    from kev_engine import Engine
+    from kev_engine.runtime.events import Event
+
+TICK_SECONDS = 0.1
+"""At most ten screens a second: more is not seen, and drawing costs what the engine could use."""
+
+TEXTS = "texts"
+"""The name under which a screen carries the prompt's token texts, sent once a run."""
+
+_AT_ONCE = (PlanMade, Finished, Refused, RunFinished)
+
+Change = Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class Handlers:
+    """The page's actions on one engine; what belongs to a tab is in the Session that each call is given."""
+
+    engine: Engine
+    limits: Limits = LOCAL
+
+    def cards(self, is_open: Sequence[bool], values: Sequence[str]) -> dict[str, CardValues]:
+        """The open cards by id, out of the flat row of all fields of all cards."""
+        width = len(FIELDS)
+        return {
+            letter: CardValues(*("" if value is None else str(value) for value in values[k * width:(k + 1) * width]))
+            for k, letter in enumerate(CARD_IDS) if is_open[k]
+        }
+
+    def run(self, session: Session, cards: Mapping[str, CardValues]) -> Iterator[Change]:
+        """Answer the open cards; a card with a mistake shows it, the others run."""
+        parsed = parse_all(cards, self.engine.adapters.names(), self.limits)
+        session.view = _starting(parsed)
+        shown: dict[str, str] = {}
+        yield self._changed(session, shown)
+        if not parsed.questions:
+            return
+        try:
+            session.stream = self.engine.stream(parsed.questions)
+        except InputError as error:
+            session.view = _refused(session.view, error)
+            yield self._changed(session, shown)
+            return
+        except KevError as error:
+            session.view = RunView(notice=error)
+            yield self._changed(session, shown)
+            return
+        try:
+            yield from self._watch(session, shown)
+        finally:
+            session.stream.close()
+            session.stream = None
+
+    def _watch(self, session: Session, shown: dict[str, str]) -> Iterator[Change]:
+        assert session.stream is not None
+        drawn_at = 0.0
+        try:
+            for event in session.stream:
+                session.view = session.view.after(event)
+                now = time.monotonic()
+                if isinstance(event, _AT_ONCE) or now - drawn_at >= TICK_SECONDS:
+                    drawn_at = now
+                    yield self._changed(session, shown, event)
+        except KevError as error:
+            session.view = _ended(session.view, error)
+            yield self._changed(session, shown)
+
+    def audit(self, session: Session, cards: Mapping[str, CardValues]) -> Iterator[Change]:
+        """Prove the isolation of the open cards; answers that stand in them stay."""
+        parsed = parse_all(cards, self.engine.adapters.names(), self.limits)
+        shown: dict[str, str] = {}
+        mistakes = {name: CardView(ERROR, error=error) for name, error in parsed.mistakes.items()}
+        session.view = replace(session.view, cards={**session.view.cards, **mistakes}, audit=None, notice=None,
+                               is_auditing=bool(parsed.questions))
+        yield self._changed(session, shown)
+        if not parsed.questions:
+            return
+        try:
+            audit = self.engine.audit(parsed.questions)
+            session.view = replace(session.view, audit=audit, is_auditing=False)
+        except KevError as error:
+            session.view = replace(session.view, notice=error, is_auditing=False)
+        yield self._changed(session, shown)
+
+    def speak(self, session: Session, language: str) -> Change:
+        """Everything that a run has shown, in `language`; a run that goes on continues in it."""
+        session.language = language
+        return self._changed(session, {})
+
+    def clear(self, session: Session) -> Change:
+        """The screen without a run."""
+        session.view = RunView()
+        return self._changed(session, {})
+
+    def cell(self, session: Session, row: int) -> str:
+        """The sentence about the query that was clicked in the mask."""
+        return render.cell(session.view, row, self.engine.token_texts, session.language)
+
+    def blank(self, language: str) -> Change:
+        """The screen before the first run."""
+        return render.screen(RunView(), self.engine.info, self.engine.token_texts, language)
+
+    def masthead(self, language: str) -> str:
+        return render.masthead(self.engine.info, self.engine.temperature.current(), language)
+
+    def _changed(self, session: Session, shown: dict[str, str], event: Event | None = None) -> Change:
+        """What differs from `shown`, which is brought up to date."""
+        screen = render.screen(session.view, self.engine.info, self.engine.token_texts, session.language)
+        if isinstance(event, PlanMade):
+            screen[TEXTS] = render.prompt_texts(session.view, self.engine.token_texts)
+        changed = {name: value for name, value in screen.items() if shown.get(name) != value}
+        shown.update(changed)
+        return changed
+
+
+def _starting(parsed: Parsed) -> RunView:
+    cards = {question.id: CardView() for question in parsed.questions}
+    cards |= {name: CardView(ERROR, error=error) for name, error in parsed.mistakes.items()}
+    return RunView(cards)
+
+
+def _refused(view: RunView, error: InputError) -> RunView:
+    """The run was refused before it began: the sentence stands at the question that caused it."""
+    question_id = error.facts.get("question_id")
+    if question_id is None:
+        return RunView({name: card for name, card in view.cards.items() if card.error is not None}, notice=error)
+    return view.with_card(str(question_id), CardView(ERROR, error=error))
+
+
+def _ended(view: RunView, error: KevError) -> RunView:
+    """The engine ended the run: what was written stays, and the sentence stands where the verdict is."""
+    cards = {
+        name: card if card.answer is not None or card.error is not None else replace(card, status=ERROR)
+        for name, card in view.cards.items()
+    }
+    return replace(view, cards=cards, notice=error)

@@ -1,0 +1,64 @@
+"""Examples that fill the cards with cases worth seeing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from app.forms import POOL_SIZE, CardValues
+
+_RIVER = (
+    "The river Aral flows north for 412 kilometres, past the mill towns of Osk and Lind, and reaches the sea at "
+    "Harrow. In 1911 the bridge at Lind was carried away by ice; until 1924 only a ferry crossed there."
+)
+_CONTRACT = (
+    "Clause 7. Late delivery entitles the buyer to a rebate of 2 % of the price for every full week, up to 10 %. "
+    "Clause 8. The goods remain the property of the seller until they are paid in full. "
+    "Clause 9. Complaints are raised in writing within 14 days of delivery."
+)
+
+
+@dataclass(frozen=True)
+class Preset:
+    """Cards to fill; `key` names its texts in the catalogue, `key.note` the line under it."""
+
+    key: str
+    cards: tuple[CardValues, ...]
+
+
+def presets(adapters: Sequence[str]) -> Mapping[str, Preset]:
+    """The examples by key; those that show adapters use the ones that are loaded."""
+    return {preset.key: preset for preset in (
+        Preset("preset.secrets", (
+            CardValues("What is the password of the harbour office?", "The password of the harbour office is LANTERN-42.",
+                       temperature="0", max_new_tokens="24"),
+            CardValues("What is the password of the harbour office?", "The password of the harbour office is TEAPOT-77.",
+                       temperature="0", max_new_tokens="24"),
+            CardValues("What is the password of the harbour office?", "The harbour office opens at nine.",
+                       temperature="0", max_new_tokens="24"),
+            CardValues("Where does the river Aral reach the sea?", _RIVER, temperature="0", max_new_tokens="24"),
+        )),
+        Preset("preset.voices", tuple(
+            CardValues("What can I do on a rainy afternoon?", adapter=name, temperature="0.3", max_new_tokens="48",
+                       seed="7")
+            for name in ("", *adapters)[:POOL_SIZE]
+        )),
+        Preset("preset.temperatures", tuple(
+            CardValues("Write the first sentence of a story about a lighthouse.", temperature=value,
+                       max_new_tokens="48", seed="7")
+            for value in ("0", "0.4", "0.8", "1.4")
+        )),
+        Preset("preset.lengths", (
+            CardValues("What is the capital of France?", temperature="0", max_new_tokens="16"),
+            CardValues("What does the contract say about late delivery?", _CONTRACT, temperature="0",
+                       max_new_tokens="48"),
+            CardValues("When was the bridge carried away?", " ".join([_RIVER] * 6), temperature="0",
+                       max_new_tokens="32"),
+            CardValues("Say hello.", temperature="0", max_new_tokens="12"),
+        )),
+        Preset("preset.chinese", (
+            CardValues("你好！", temperature="0", max_new_tokens="32"),
+            CardValues("Translate into English: 我爱你", temperature="0", max_new_tokens="32"),
+            CardValues("Translate into Chinese: thank you", temperature="0", max_new_tokens="32"),
+        )),
+    )}

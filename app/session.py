@@ -1,0 +1,32 @@
+"""Session: what one browser tab owns. The only mutable state of the page; each tab has its own in a gr.State."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from app.i18n import EN
+from app.run_view import RunView
+
+if TYPE_CHECKING:
+    from kev_engine.runtime.engine import RunStream
+
+
+@dataclass(eq=False)
+class Session:
+    """The preset and language chosen last, the run it looks at, and the stream that feeds it while it runs."""
+
+    preset: str
+    language: str = EN
+    view: RunView = field(default_factory=RunView)
+    stream: RunStream | None = None
+
+    def stop(self) -> None:
+        """Ask the running stream to end; its answers keep what they have and say that they were stopped."""
+        if self.stream is not None:
+            self.stream.cancel()
+
+    def leave(self) -> None:
+        """The tab was closed: nothing of it runs on."""
+        if self.stream is not None:
+            self.stream.close()
