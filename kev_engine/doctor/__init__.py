@@ -1,6 +1,6 @@
 """The Mask Doctor: what attention really receives, what is wrong with it, and the repair.
 
-`diagnose` needs numpy alone; `capture` and `probe` import torch when they are first asked for.
+`diagnose` needs numpy alone. What a running model does stands in `capture`, `probe` and `testing`, which need torch.
 """
 
 from importlib import import_module
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from kev_engine.doctor.report import Finding, Report, diagnose
 
-_HOMES = {"diagnose": "report", "Report": "report", "Finding": "report"}
+_HOMES = {"Finding": "finding", "Report": "report", "diagnose": "report"}
 
 __all__ = ["Finding", "Report", "diagnose"]
 
