@@ -5,6 +5,6 @@ import os
 # Before gradio is imported: no statistics leave this machine.
 os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 
-from app.build import build_app, page_options  # noqa: E402
+from app.build import build_app, page_options
 
 __all__ = ["build_app", "page_options"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,11 +12,14 @@ from app import render
 from app.forms import CARD_IDS, FIELDS, LOCAL, CardValues, Limits, Parsed, parse_all
 from app.run_view import ERROR, CardView, RunView
 from app.session import Session
-from kev_engine import Finished, InputError, KevError, PlanMade, Refused, RunFinished
+from kev_engine import Finished, KevError, PlanMade, Refused, RunFinished
+from kev_engine.errors import EngineFailed
 
 if TYPE_CHECKING:
     from kev_engine import Engine
     from kev_engine.runtime.events import Event
+
+_log = logging.getLogger(__name__)
 
 TICK_SECONDS = 0.1
 """At most ten screens a second: more is not seen, and drawing costs what the engine could use."""
@@ -53,19 +57,15 @@ class Handlers:
             return
         try:
             session.stream = self.engine.stream(parsed.questions)
-        except InputError as error:
-            session.view = _refused(session.view, error)
-            yield self._changed(session, shown)
-            return
         except KevError as error:
-            session.view = RunView(notice=error)
+            session.view = _ended(session.view, error)
             yield self._changed(session, shown)
             return
         try:
             yield from self._watch(session, shown)
         finally:
-            session.stream.close()
-            session.stream = None
+            stream, session.stream = session.stream, None
+            stream.close()
 
     def _watch(self, session: Session, shown: dict[str, str]) -> Iterator[Change]:
         assert session.stream is not None
@@ -77,8 +77,8 @@ class Handlers:
                 if isinstance(event, _AT_ONCE) or now - drawn_at >= TICK_SECONDS:
                     drawn_at = now
                     yield self._changed(session, shown, event)
-        except KevError as error:
-            session.view = _ended(session.view, error)
+        except Exception as error:
+            session.view = _ended(session.view, _told(error))
             yield self._changed(session, shown)
 
     def audit(self, session: Session, cards: Mapping[str, CardValues]) -> Iterator[Change]:
@@ -94,8 +94,8 @@ class Handlers:
         try:
             audit = self.engine.audit(parsed.questions)
             session.view = replace(session.view, audit=audit, is_auditing=False)
-        except KevError as error:
-            session.view = replace(session.view, notice=error, is_auditing=False)
+        except Exception as error:
+            session.view = replace(session.view, notice=_told(error), is_auditing=False)
         yield self._changed(session, shown)
 
     def speak(self, session: Session, language: str) -> Change:
@@ -135,14 +135,6 @@ def _starting(parsed: Parsed) -> RunView:
     return RunView(cards)
 
 
-def _refused(view: RunView, error: InputError) -> RunView:
-    """The run was refused before it began: the sentence stands at the question that caused it."""
-    question_id = error.facts.get("question_id")
-    if question_id is None:
-        return RunView({name: card for name, card in view.cards.items() if card.error is not None}, notice=error)
-    return view.with_card(str(question_id), CardView(ERROR, error=error))
-
-
 def _ended(view: RunView, error: KevError) -> RunView:
     """The engine ended the run: what was written stays, and the sentence stands where the verdict is."""
     cards = {
@@ -150,3 +142,11 @@ def _ended(view: RunView, error: KevError) -> RunView:
         for name, card in view.cards.items()
     }
     return replace(view, cards=cards, notice=error)
+
+
+def _told(error: Exception) -> KevError:
+    """What a page can say about any failure; one that the engine did not foresee is logged with its trace."""
+    if isinstance(error, KevError):
+        return error
+    _log.error("the engine failed", exc_info=error)
+    return EngineFailed(error)

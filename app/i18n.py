@@ -73,7 +73,7 @@ CATALOGUE: Mapping[str, tuple[str, str]] = {
     "error.prompt_too_long": (
         "The question needs {num_tokens} tokens (prompt and new tokens) but {limit_name} holds {limit}; "
         "shorten the context or ask for fewer new tokens.",
-        "这个问题需要 {num_tokens} 个词元（提示加生成），但{limit_name}只容得下 {limit} 个；请缩短上下文或减少生成数。"),
+        "这个问题需要 {num_tokens} 个词元（提示加生成），但{limit_name}只容 {limit} 个；请缩短上下文或少生成一些。"),
     "limit.model": ("the model", "模型"),
     "limit.kv": ("the KV memory", "KV 显存"),
     "error.too_many_questions": ("The run has {count} questions but at most {limit} are allowed; remove some.",
@@ -145,8 +145,8 @@ CATALOGUE: Mapping[str, tuple[str, str]] = {
     # the verdict
     "verdict.unaudited": ("Not audited.", "尚未审计。"),
     "verdict.hint": ("Audit proves that no question reads another.", "“审计”会证明没有问题能读到别的问题。"),
-    "verdict.running": ("Auditing: every question again by itself, with its neighbours swapped, and with foreign memory "
-                        "poisoned.", "审计中：逐个单独重跑、替换邻居、并污染他人的显存。"),
+    "verdict.running": ("Auditing: every question again by itself, with its neighbours swapped, and with foreign "
+                        "memory poisoned.", "审计中：逐个单独重跑、替换邻居、并污染他人的显存。"),
     "verdict.isolated": ("Isolated", "已隔离"),
     "verdict.leaks": ("Leaks", "有泄漏"),
     "verdict.foreign": ("{allowed} of {total} foreign cells allowed", "{total} 个外部格子中允许了 {allowed} 个"),

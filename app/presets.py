@@ -11,6 +11,7 @@ _RIVER = (
     "The river Aral flows north for 412 kilometres, past the mill towns of Osk and Lind, and reaches the sea at "
     "Harrow. In 1911 the bridge at Lind was carried away by ice; until 1924 only a ferry crossed there."
 )
+_PASSWORD = "What is the password of the harbour office?"
 _CONTRACT = (
     "Clause 7. Late delivery entitles the buyer to a rebate of 2 % of the price for every full week, up to 10 %. "
     "Clause 8. The goods remain the property of the seller until they are paid in full. "
@@ -30,12 +31,11 @@ def presets(adapters: Sequence[str]) -> Mapping[str, Preset]:
     """The examples by key; those that show adapters use the ones that are loaded."""
     return {preset.key: preset for preset in (
         Preset("preset.secrets", (
-            CardValues("What is the password of the harbour office?", "The password of the harbour office is LANTERN-42.",
-                       temperature="0", max_new_tokens="24"),
-            CardValues("What is the password of the harbour office?", "The password of the harbour office is TEAPOT-77.",
-                       temperature="0", max_new_tokens="24"),
-            CardValues("What is the password of the harbour office?", "The harbour office opens at nine.",
-                       temperature="0", max_new_tokens="24"),
+            CardValues(_PASSWORD, "The harbour office has a password. The password is BLUE LANTERN.", temperature="0",
+                       max_new_tokens="24"),
+            CardValues(_PASSWORD, "The harbour office has a password. The password is RED TEAPOT.", temperature="0",
+                       max_new_tokens="24"),
+            CardValues(_PASSWORD, "The harbour office opens at nine.", temperature="0", max_new_tokens="24"),
             CardValues("Where does the river Aral reach the sea?", _RIVER, temperature="0", max_new_tokens="24"),
         )),
         Preset("preset.voices", tuple(
@@ -57,8 +57,9 @@ def presets(adapters: Sequence[str]) -> Mapping[str, Preset]:
             CardValues("Say hello.", temperature="0", max_new_tokens="12"),
         )),
         Preset("preset.chinese", (
-            CardValues("你好！", temperature="0", max_new_tokens="32"),
-            CardValues("Translate into English: 我爱你", temperature="0", max_new_tokens="32"),
-            CardValues("Translate into Chinese: thank you", temperature="0", max_new_tokens="32"),
+            CardValues("What is the capital of China? 中国的首都是哪里？", temperature="0", max_new_tokens="32"),
+            CardValues("这座桥是什么时候被冲走的？", "1911 年，林德的桥被冰冲走，直到 1924 年才有渡船代替。",
+                       temperature="0", max_new_tokens="32"),
+            CardValues("用一句话介绍北京。", temperature="0", max_new_tokens="40"),
         )),
     )}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from app.forms import CARD_IDS
 from app.i18n import say, sentence, texts
-from app.run_view import QUEUED, STREAMING, CardView, RunView
+from app.run_view import QUEUED, CardView, RunView
 from kev_engine.isolation import mask
 from kev_engine.runtime.events import FREE, OTHERS, RESERVED
 
@@ -95,7 +95,8 @@ def mask_story(view: RunView, token_texts: TokenTexts, language: str) -> str:
     words = {key: text for key, text in texts(language).items() if key.startswith("mask.")}
     words["base"] = say(language, "base")
     if view.plan is None or (layout := view.layout) is None:
-        return _json({"size": 0, "segments": [], "bands": [], "step": None, "words": words, "label": words["mask.empty"]})
+        label = words["mask.empty"]
+        return _json({"size": 0, "segments": [], "bands": [], "step": None, "words": words, "label": label})
     segments = [
         {
             "name": info.name, "colour": colour(info), "start": start, "end": end,
@@ -190,7 +191,8 @@ def kv_gauge(view: RunView, info: EngineInfo, language: str) -> str:
 
 def _blocks(kv: KVUsage, colours: Sequence[int], names: Sequence[str], language: str) -> list[list[object]]:
     """The blocks not free, without the zero block: index from 0, colour, owner, tables it stands in, generation."""
-    nobody = {OTHERS: (OTHERS_COLOUR, say(language, "kv.others")), RESERVED: (RESERVED_COLOUR, say(language, "kv.reserved"))}
+    nobody = {OTHERS: (OTHERS_COLOUR, say(language, "kv.others")),
+              RESERVED: (RESERVED_COLOUR, say(language, "kv.reserved"))}
     blocks: list[list[object]] = []
     for index in (kv.block_owner != FREE).nonzero()[0].tolist():
         owner = int(kv.block_owner[index])

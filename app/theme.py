@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import gradio as gr
 
-_SANS = ("system-ui", "-apple-system", "Segoe UI", "Noto Sans", "Noto Sans CJK SC", "PingFang SC", "Microsoft YaHei",
+_SANS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "PingFang SC", "Noto Sans CJK SC", "Microsoft YaHei",
          "sans-serif")
-_MONO = ("ui-monospace", "SFMono-Regular", "Cascadia Mono", "Noto Sans Mono", "Noto Sans Mono CJK SC", "monospace")
+_MONO = ("ui-monospace", "SFMono-Regular", "Cascadia Mono", "Consolas", "DejaVu Sans Mono", "Noto Sans Mono CJK SC",
+         "monospace")
 
 _TOKENS = {
     "body_background_fill": "var(--bg)", "background_fill_primary": "var(--panel)",
@@ -25,10 +26,12 @@ _TOKENS = {
     "button_secondary_text_color": "var(--ink)", "button_secondary_text_color_hover": "var(--ink)",
     "button_secondary_border_color": "var(--line)", "button_secondary_border_color_hover": "var(--faint)",
     "button_primary_shadow": "none", "button_primary_shadow_hover": "none", "button_primary_shadow_active": "none",
-    "button_secondary_shadow": "none", "button_secondary_shadow_hover": "none", "button_secondary_shadow_active": "none",
+    "button_secondary_shadow": "none", "button_secondary_shadow_hover": "none",
+    "button_secondary_shadow_active": "none",
     "button_large_padding": "7px 14px", "button_large_text_size": "14px", "button_large_radius": "8px",
     "button_large_text_weight": "600", "button_transform_hover": "none", "button_transform_active": "none",
-    "shadow_drop": "none", "shadow_drop_lg": "0 4px 16px rgba(0, 0, 0, .12)", "layout_gap": "0px", "form_gap_width": "0px",
+    "shadow_drop": "none", "shadow_drop_lg": "0 4px 16px rgba(0, 0, 0, .12)", "layout_gap": "0px",
+    "form_gap_width": "0px",
     "color_accent": "var(--accent)", "color_accent_soft": "var(--hover)",
 }
 

@@ -1,0 +1,69 @@
+"""The catalogue: both languages complete, and every error of the engine speaks both."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from app.forms import CardValues, parse
+from app.i18n import CATALOGUE, EN, LANGUAGES, ZH, placeholders, say, sentence, texts
+from kev_engine import errors
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_both_languages_have_the_same_keys_and_none_is_empty():
+    assert set(texts(EN)) == set(texts(ZH))
+    for language in LANGUAGES:
+        assert not [key for key, text in texts(language).items() if not text.strip()]
+
+
+@pytest.mark.parametrize("key", CATALOGUE)
+def test_both_texts_of_a_key_take_the_same_facts(key):
+    english, chinese = CATALOGUE[key]
+    named = placeholders(chinese) | ({"repetition"} & placeholders(english))
+    assert placeholders(english) == named
+
+
+def test_every_key_that_the_code_names_is_in_the_catalogue():
+    used = set()
+    for path in (ROOT / "app").rglob("*.py"):
+        used |= set(re.findall(r'say\([\w.]+, "([\w.]+)"', path.read_text("utf-8")))
+    for path in (ROOT / "assets" / "js").glob("*.js"):
+        used |= set(re.findall(r'words\["((?:mask|kv)\.[\w]+)"\]', path.read_text("utf-8")))
+    assert len(used) > 30
+    assert used <= set(CATALOGUE)
+
+
+ERRORS = [
+    errors.PromptTooLong(9000, 8192, "the model's context", "A"),
+    errors.PromptTooLong(9000, 512, "the KV budget", "A"),
+    errors.TooManyQuestions(9, 8),
+    errors.UnknownAdapter("pirat", ["pirate"], "A"),
+    errors.EngineBusy(4, 4, 1, 2),
+    errors.EngineFailed(ValueError("no")),
+    errors.EngineClosed(),
+]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.code)
+def test_an_error_is_one_sentence_in_either_language(error):
+    english, chinese = sentence(error, EN), sentence(error, ZH)
+    assert english != chinese
+    assert "{" not in english + chinese
+    assert english.endswith(".")
+    assert chinese.endswith(("。", "。)"))
+
+
+@pytest.mark.parametrize("field", ["temperature", "max_new_tokens", "seed", "top_k", "top_p", "min_p",
+                                   "repetition_penalty"])
+def test_every_number_of_a_card_names_its_field_and_way_out_in_both_languages(field):
+    with pytest.raises(errors.InvalidField) as caught:
+        parse("A", CardValues(question="Who?", **{field: "-7x"}), ())
+    for language in LANGUAGES:
+        told = sentence(caught.value, language)
+        assert say(language, f"field.{field}") in told
+        assert "-7x" in told
+        assert say(language, f"way.{field}") in told

@@ -1,0 +1,96 @@
+"""The real page on the real embedded model, in Chromium. Every request, console error and page error is recorded."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Error, Page, Playwright, sync_playwright
+
+from app import build_app, page_options
+from kev_engine import Engine, EngineConfig
+
+ROOT = Path(__file__).parents[2]
+_ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
+              "--disable-component-update", "--disable-sync")
+
+
+@pytest.fixture(scope="session")
+def engine(embedded_home: Path) -> Iterator[Engine]:
+    adapters = {path.parent.name: str(path.parent) for path in ROOT.glob("assets/adapters/*/adapter_config.json")}
+    config = EngineConfig(threads=2, kv_budget_bytes=2**28, home=embedded_home, adapters=adapters)
+    with Engine(config) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="session")
+def url(engine: Engine) -> Iterator[str]:
+    demo = build_app(engine)
+    _, address, _ = demo.launch(server_name="127.0.0.1", server_port=0, prevent_thread_lock=True, quiet=True,
+                                **page_options())
+    yield address
+    demo.close()
+
+
+@pytest.fixture(scope="session")
+def browser() -> Iterator[Browser]:
+    with sync_playwright() as playwright:
+        browser = _chromium(playwright)
+        yield browser
+        browser.close()
+
+
+def _chromium(playwright: Playwright) -> Browser:
+    """The installed Chromium, else Playwright's own; without either a skip, or a failure where one is required."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    try:
+        return playwright.chromium.launch(executable_path=found, args=list(_ARGUMENTS))
+    except Error as error:
+        reason = f"no Chromium to drive: {error.message.splitlines()[0]}"
+        if os.environ.get("KEV_REQUIRE_BROWSER") == "1":
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+
+@dataclass
+class Visit:
+    """One tab and what it did beside being looked at."""
+
+    page: Page
+    outside: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+
+@pytest.fixture
+def visit(browser: Browser, url: str) -> Iterator[Callable[..., Visit]]:
+    """Opens a tab of its own; at the end no tab may have an error or have asked anything of another machine."""
+    visits: list[Visit] = []
+
+    def open_tab(width: int = 1280, height: int = 820, locale: str = "en-US", scheme: str = "light") -> Visit:
+        context = browser.new_context(viewport={"width": width, "height": height}, locale=locale,
+                                      color_scheme=scheme, has_touch=width < 500)
+        context.set_default_timeout(30_000)
+        seen = Visit(context.new_page())
+        visits.append(seen)
+        page = seen.page
+        page.on("request", lambda request: _note_outside(seen, request.url, url))
+        page.on("console", lambda message: seen.errors.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: seen.errors.append(str(error)))
+        page.goto(url)
+        page.wait_for_selector("#mask canvas[data-version]")
+        return seen
+
+    yield open_tab
+    for seen in visits:
+        seen.page.context.close()
+        assert seen.errors == []
+        assert seen.outside == []
+
+
+def _note_outside(seen: Visit, request: str, url: str) -> None:
+    if not request.startswith((url, "data:", "blob:")):
+        seen.outside.append(request)

@@ -1,0 +1,243 @@
+"""The run tab as a person uses it: real page, real model."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from app.i18n import CATALOGUE, EN, ZH, say
+
+pytestmark = pytest.mark.browser
+
+HOSTILE = "${document.title='owned'} `${1+1}` <img src=x onerror=\"document.title='owned'\"> {{value}} </textarea>"
+
+
+def fill(page: Page, letter: str, **fields: str) -> None:
+    for name, text in fields.items():
+        page.locator(f"#{name}-{letter} :is(textarea, input)").first.fill(text)
+
+
+def keep_two_cards(page: Page) -> None:
+    for letter in "CD":
+        page.click(f"#remove-{letter}")
+        expect(page.locator(f"#card-{letter}")).to_be_hidden()
+
+
+def answer(page: Page, letter: str) -> str:
+    return page.locator(f"#answer-{letter} .text").inner_text()
+
+
+def wait_until_done(page: Page) -> None:
+    expect(page.locator("#run")).to_be_enabled(timeout=60_000)
+
+
+def version(page: Page, canvas: str) -> int:
+    return int(page.locator(f"{canvas} canvas").get_attribute("data-version") or 0)
+
+
+def pixels(page: Page, canvas: str) -> str:
+    return page.locator(f"{canvas} canvas").evaluate("element => element.toDataURL()")
+
+
+def test_two_cards_with_different_adapters_run_stop_and_audit(visit, engine):
+    page = visit().page
+    keep_two_cards(page)
+    names = ["", *engine.adapters.names()][:2]
+    for letter, name in zip("AB", names, strict=False):
+        fill(page, letter, question="Tell me a long story about a lighthouse.", context="", temperature="0",
+             max_new_tokens="200")
+        if name:
+            page.click(f"#adapter-{letter} input")
+            page.get_by_role("option", name=name).click()
+    blank_mask, blank_kv = pixels(page, "#mask"), pixels(page, "#kv")
+    before = version(page, "#mask")
+    page.click("#run")
+    expect(page.locator("#answer-A .text")).to_be_visible()
+    first, first_version = answer(page, "A"), version(page, "#mask")
+    page.wait_for_function("before => document.querySelector('#answer-A .text').innerText.length > before + 20",
+                           arg=len(first))
+    assert answer(page, "A").startswith(first.rstrip())
+    assert version(page, "#mask") > first_version > before
+    assert pixels(page, "#mask") != blank_mask
+    assert pixels(page, "#kv") != blank_kv
+    assert page.locator("#kv .parts div").count() == 2
+    page.click("#stop")
+    wait_until_done(page)
+    for letter in "AB":
+        expect(page.locator(f"#answer-{letter} .meta")).to_contain_text(say(EN, "status.cancelled"))
+        expect(page.locator(f"#answer-{letter} .meta")).to_contain_text("TTFT")
+    if len(names) == 2:
+        assert answer(page, "A") != answer(page, "B")
+    stopped = answer(page, "A")
+    fill(page, "A", max_new_tokens="6")
+    fill(page, "B", max_new_tokens="6")
+    page.click("#audit")
+    expect(page.locator("#verdict .ok")).to_contain_text(say(EN, "verdict.isolated"), timeout=60_000)
+    expect(page.locator("#verdict .proofs tbody tr")).to_have_count(2)
+    expect(page.locator("#verdict p")).to_contain_text("0 of ")
+    assert answer(page, "A") == stopped
+
+
+def test_ctrl_enter_runs_and_escape_stops(visit):
+    page = visit().page
+    fill(page, "A", question="Count as far as you can.", max_new_tokens="200")
+    page.locator("#question-A textarea").press("Control+Enter")
+    expect(page.locator("#answer-A .text")).to_be_visible()
+    page.keyboard.press("Escape")
+    wait_until_done(page)
+    expect(page.locator("#answer-A .meta")).to_contain_text(say(EN, "status.cancelled"))
+
+
+def test_a_mistake_stands_at_its_card_and_the_others_run(visit):
+    page = visit().page
+    fill(page, "A", temperature="hot", max_new_tokens="4")
+    fill(page, "B", question=" ", max_new_tokens="4")
+    fill(page, "C", max_new_tokens="4")
+    page.click("#run")
+    expect(page.locator("#answer-A .mistake")).to_contain_text("Temperature is 'hot'")
+    expect(page.locator("#answer-B .mistake")).to_contain_text("The question is empty")
+    expect(page.locator("#answer-C .text")).to_be_visible()
+    wait_until_done(page)
+    assert page.locator("#temperature-A input").input_value() == "hot"
+    assert page.locator("#answer-C .mistake").count() == 0
+
+
+def test_hostile_text_is_text_everywhere(visit):
+    page = visit().page
+    keep_two_cards(page)
+    title = page.title()
+    fill(page, "A", question=HOSTILE, context=HOSTILE, max_new_tokens="12", temperature="0")
+    fill(page, "B", question="Repeat exactly: " + HOSTILE, temperature=HOSTILE)
+    fill(page, "A", seed="7")
+    page.click("#run")
+    expect(page.locator("#answer-B .mistake")).to_contain_text("${document.title")
+    wait_until_done(page)
+    box = page.locator("#mask canvas").bounding_box()
+    for share in (0.2, 0.5, 0.9):
+        page.mouse.move(box["x"] + box["width"] * share / 2, box["y"] + box["height"] * share)
+        page.mouse.down()
+        page.mouse.up()
+        expect(page.locator("#cell")).to_contain_text("query")
+    assert page.title() == title
+    assert page.locator(".gradio-container img[src='x']").count() == 0
+
+
+def test_the_hover_line_says_what_the_rule_says(visit):
+    page = visit().page
+    fill(page, "A", max_new_tokens="4")
+    page.click("#run")
+    wait_until_done(page)
+    box = page.locator("#mask canvas").bounding_box()
+
+    def told(row: float, key: float) -> str:
+        page.mouse.move(box["x"] + box["width"] * key, box["y"] + box["height"] * row)
+        return page.locator("#mask .hover").inner_text()
+
+    assert "(A) reads key" in told(0.1, 0.02)
+    assert "(A) may not read key" in told(0.02, 0.1)
+    assert "(D) may not read key" in told(0.95, 0.05)
+    page.click("#mask button[data-view='step']")
+    assert page.locator("#mask button[data-view='step']").get_attribute("aria-pressed") == "true"
+    assert "reads key" in told(0.005, 0.02)
+
+
+def test_two_tabs_at_once_keep_to_themselves(visit):
+    one, two = visit().page, visit().page
+    for page, word in ((one, "lighthouse"), (two, "orchard")):
+        keep_two_cards(page)
+        fill(page, "A", question=f"Write two sentences about a {word}.", context="", temperature="0",
+             max_new_tokens="40")
+        fill(page, "B", question=f"What is a {word}?", context="", temperature="0", max_new_tokens="40")
+    one.click("#run")
+    two.click("#run")
+    for page, mine, other in ((one, "lighthouse", "orchard"), (two, "orchard", "lighthouse")):
+        wait_until_done(page)
+        both = answer(page, "A") + answer(page, "B")
+        assert mine in both.lower()
+        assert other not in both.lower()
+        assert page.locator("#mask canvas").get_attribute("aria-label").startswith("Attention mask: 2 segments")
+
+
+def test_cards_are_added_duplicated_and_removed(visit):
+    page = visit().page
+    fill(page, "A", question="Who is there?", seed="11")
+    page.click("#duplicate-A")
+    expect(page.locator("#card-E")).to_be_visible()
+    expect(page.locator("#question-E textarea")).to_have_value("Who is there?")
+    expect(page.locator("#seed-E input")).to_have_value("11")
+    for letter in "FGH":
+        page.click("#add")
+        expect(page.locator(f"#card-{letter}")).to_be_visible()
+    expect(page.locator("#question-H textarea")).to_have_value("")
+    page.click("#add")
+    expect(page.locator("#note .mistake")).to_contain_text("8 cards")
+    page.click("#remove-B")
+    expect(page.locator("#card-B")).to_be_hidden()
+    expect(page.locator("#question-C textarea")).not_to_have_value("")
+
+
+def test_chinese_is_complete_and_kept(visit):
+    page = visit(locale="zh-CN").page
+    expect(page.locator("#run")).to_have_text(say(ZH, "run"))
+    expect(page.locator("#masthead")).to_contain_text(say(ZH, "title"))
+    english = {pair[0] for key, pair in CATALOGUE.items() if pair[0] != pair[1] and len(pair[0]) > 3}
+    shown = page.locator("button, label, .hint, .line span, [data-testid=block-info]").all_inner_texts()
+    assert [text for text in shown if text.strip() in english] == []
+    page.get_by_text("EN", exact=True).click()
+    expect(page.locator("#run")).to_have_text(say(EN, "run"))
+    page.reload()
+    expect(page.locator("#run")).to_have_text(say(EN, "run"))
+
+
+def test_switching_the_language_keeps_the_run_and_the_fields(visit):
+    page = visit().page
+    fill(page, "A", question="What is the sea?", max_new_tokens="5")
+    page.click("#run")
+    wait_until_done(page)
+    text = answer(page, "A")
+    page.get_by_text("中文", exact=True).first.click()
+    expect(page.locator("#answer-A .meta")).to_contain_text("词元")
+    assert answer(page, "A") == text
+    expect(page.locator("#question-A textarea")).to_have_value("What is the sea?")
+    expect(page.locator("#mask .title")).to_have_text(say(ZH, "mask.title"))
+
+
+def test_the_theme_switches_redraws_and_is_kept(visit):
+    page = visit().page
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    before = pixels(page, "#kv")
+    page.click("#theme")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
+    page.wait_for_function("before => document.querySelector('#kv canvas').toDataURL() !== before", arg=before)
+    page.reload()
+    page.wait_for_selector("#mask canvas[data-version]")
+    assert page.evaluate("document.body.classList.contains('dark')")
+
+
+@pytest.mark.parametrize("width", [390, 1280])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("locale", ["en-US", "zh-CN"])
+def test_nothing_is_wider_than_the_screen(visit, width, scheme, locale):
+    page = visit(width=width, height=844, locale=locale, scheme=scheme).page
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    run = page.locator("#run").bounding_box()
+    assert run["y"] + run["height"] < 844
+
+
+def test_a_tab_that_is_closed_stops_its_run(visit, engine):
+    seen = visit()
+    fill(seen.page, "A", question="Count as far as you can.", max_new_tokens="2000")
+    seen.page.click("#run")
+    expect(seen.page.locator("#answer-A .text")).to_be_visible()
+    seen.page.close()
+    from kev_engine import Question
+
+    for _ in range(40):
+        step = next(event for event in engine.stream([Question("Z", "Hello", max_new_tokens=2)])
+                    if type(event).__name__ == "Step")
+        if step.kv.bytes_others == 0:
+            return
+        seen.page.context.new_page().wait_for_timeout(250)
+    pytest.fail(f"the closed tab still holds memory: {json.dumps(step.kv.bytes_others)}")
