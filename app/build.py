@@ -171,9 +171,9 @@ def _wire_language(
 
     keys = json.dumps([spoken.keys for spoken in words.spoken])
     places = [*panel.places.values(), masthead, panel.note, panel.cell]
-    demo.load(None, None, language, js="() => kev.language()", **_QUIET)
-    language.change(None, language, [spoken.component for spoken in words.spoken],
-                    js=f"(name) => kev.speak(name, {keys})", **_QUIET)
+    labelled = [spoken.component for spoken in words.spoken]
+    demo.load(None, None, [language, *labelled], js=f"() => kev.greet({keys})", **_QUIET)
+    language.change(None, language, labelled, js=f"(name) => kev.speak(name, {keys})", **_QUIET)
     language.change(speak, [session, language], places, queue=False, **_QUIET)
 
 

@@ -5,10 +5,14 @@ window.kev = (() => {
   const kept = (name) => { try { return localStorage.getItem(name); } catch { return null; } };
   const keep = (name, value) => { try { localStorage.setItem(name, value); } catch { /* private mode */ } };
 
-  const language = () => {
-    const chosen = kept(LANGUAGE);
-    if (chosen in window.kevCatalogue) return chosen;
-    return navigator.language.toLowerCase().startsWith("zh") ? "zh-CN" : "en";
+  const browserLanguage = () => navigator.language.toLowerCase().startsWith("zh") ? "zh-CN" : "en";
+
+  // At load: the language chosen last, and its labels where Gradio painted those of another one.
+  const greet = (spoken) => {
+    const last = kept(LANGUAGE), name = last in window.kevCatalogue ? last : browserLanguage();
+    document.documentElement.lang = name;
+    const isPainted = name === navigator.language || (name === "en" && browserLanguage() === "en");
+    return [name, ...(isPainted ? spoken.map(() => ({ __type__: "update" })) : speak(name, spoken))];
   };
 
   // One update for each component: its words in the language that was chosen.
@@ -17,12 +21,11 @@ window.kev = (() => {
     keep(LANGUAGE, name);
     document.documentElement.lang = name;
     document.title = words.title;
-    const updates = spoken.map((keys) => {
+    return spoken.map((keys) => {
       const update = { __type__: "update" };
       for (const [property, key] of Object.entries(keys)) update[property] = words[key];
       return update;
     });
-    return updates;
   };
 
   const showTheme = (theme) => {
@@ -51,5 +54,5 @@ window.kev = (() => {
   }, true);
 
   if (/Mac|iPhone|iPad/.test(navigator.platform)) document.documentElement.classList.add("mac");
-  return { language, speak, toggleTheme };
+  return { greet, speak, toggleTheme };
 })();

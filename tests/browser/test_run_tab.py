@@ -8,8 +8,13 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from app.i18n import CATALOGUE, EN, ZH, say
+from kev_engine import Question, Step
 
-pytestmark = pytest.mark.browser
+pytestmark = [
+    pytest.mark.browser,
+    # Gradio calls pandas in ways that pandas now deprecates.
+    pytest.mark.filterwarnings("ignore::pandas.errors.Pandas4Warning"),
+]
 
 HOSTILE = "${document.title='owned'} `${1+1}` <img src=x onerror=\"document.title='owned'\"> {{value}} </textarea>"
 
@@ -30,6 +35,8 @@ def answer(page: Page, letter: str) -> str:
 
 
 def wait_until_done(page: Page) -> None:
+    """Until the run that was started has its summary, which it loses when another starts."""
+    expect(page.locator("#summary .meta")).to_be_visible(timeout=60_000)
     expect(page.locator("#run")).to_be_enabled(timeout=60_000)
 
 
@@ -185,7 +192,7 @@ def test_chinese_is_complete_and_kept(visit):
     english = {pair[0] for key, pair in CATALOGUE.items() if pair[0] != pair[1] and len(pair[0]) > 3}
     shown = page.locator("button, label, .hint, .line span, [data-testid=block-info]").all_inner_texts()
     assert [text for text in shown if text.strip() in english] == []
-    page.get_by_text("EN", exact=True).click()
+    page.locator("#language label", has_text="EN").click()
     expect(page.locator("#run")).to_have_text(say(EN, "run"))
     page.reload()
     expect(page.locator("#run")).to_have_text(say(EN, "run"))
@@ -197,11 +204,12 @@ def test_switching_the_language_keeps_the_run_and_the_fields(visit):
     page.click("#run")
     wait_until_done(page)
     text = answer(page, "A")
-    page.get_by_text("中文", exact=True).first.click()
+    page.locator("#language label", has_text="中文").click()
     expect(page.locator("#answer-A .meta")).to_contain_text("词元")
     assert answer(page, "A") == text
     expect(page.locator("#question-A textarea")).to_have_value("What is the sea?")
     expect(page.locator("#mask .title")).to_have_text(say(ZH, "mask.title"))
+    expect(page.locator("#run")).to_have_text(say(ZH, "run"))
 
 
 def test_the_theme_switches_redraws_and_is_kept(visit):
@@ -232,11 +240,9 @@ def test_a_tab_that_is_closed_stops_its_run(visit, engine):
     seen.page.click("#run")
     expect(seen.page.locator("#answer-A .text")).to_be_visible()
     seen.page.close()
-    from kev_engine import Question
-
     for _ in range(40):
         step = next(event for event in engine.stream([Question("Z", "Hello", max_new_tokens=2)])
-                    if type(event).__name__ == "Step")
+                    if isinstance(event, Step))
         if step.kv.bytes_others == 0:
             return
         seen.page.context.new_page().wait_for_timeout(250)
