@@ -35,6 +35,7 @@ class KVStorage:
         self.block_size = block_size
         self.num_blocks = num_blocks
         size = (num_blocks * block_size, shape.num_kv_heads, shape.head_dim)
+        self.device = device
         self.keys = [torch.empty(size, dtype=shape.dtype, device=device) for _ in range(shape.num_layers)]
         self.values = [torch.empty(size, dtype=shape.dtype, device=device) for _ in range(shape.num_layers)]
         zero = slice(ZERO_BLOCK * block_size, (ZERO_BLOCK + 1) * block_size)
