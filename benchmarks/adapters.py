@@ -1,24 +1,38 @@
 """What adapters cost: the ways to route them, side by side over the matrix products of the embedded model.
 
-    python benchmarks/adapters.py [--threads 2] [--rounds 20]
+    python benchmarks/adapters.py [--threads 2] [--rounds 20] [--whole]
 
-The model here is all 210 Linear modules of SmolLM2-135M (hidden 576, intermediate 1536, 30 layers, 9 heads, 3 KV heads
-of 64) and nothing else, so a ratio is an upper bound of what a whole forward shows. Rows: 8 decode rows, and a prefill
-of 2,074 tokens in 8 prompts. The rounds of all strategies alternate; the best step of each counts.
+The first table's model is all 210 Linear modules of SmolLM2-135M (hidden 576, intermediate 1536, 30 layers, 9 heads,
+3 KV heads of 64) and nothing else, so a ratio is an upper bound of what a whole forward shows. Rows: 8 decode rows, and
+a prefill of 2,074 tokens in 8 prompts. The rounds of all strategies alternate; the best step of each counts.
+
+With --whole, a second table has whole runs of the embedded model: 8 questions of 107 to 455 prompt tokens, 64 new
+tokens each, under the base and under 4 rank-8 adapters, and PEFT's own `adapter_names` on the same prompts, padded.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
+import tempfile
 import time
+import warnings
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from peft import LoraConfig, PeftModel, get_peft_model
 from torch import nn
 
 from kev_engine.adapters.pool import AdapterPool
 from kev_engine.adapters.router import LONG_RUN, Router
 from kev_engine.adapters.weights import AdapterWeights, LoraPair
+from kev_engine.config import EMBEDDED, EngineConfig, cache_home
+from kev_engine.models.load import load
+from kev_engine.models.sources import resolve
+from kev_engine.runtime.engine import Engine
+from kev_engine.schema import Question, SamplingParams
 
 HIDDEN, INTERMEDIATE, KEY_VALUE, LAYERS, RANK = 576, 1536, 192, 30, 8
 SHAPES = {
@@ -26,7 +40,7 @@ SHAPES = {
     "o_proj": (HIDDEN, HIDDEN),
     "gate_proj": (HIDDEN, INTERMEDIATE), "up_proj": (HIDDEN, INTERMEDIATE), "down_proj": (INTERMEDIATE, HIDDEN),
 }
-STEPS = 3
+STEPS, NEW_TOKENS = 3, 64
 PROMPTS = (107, 148, 190, 232, 270, 312, 360, 455)
 ROWS = {"decode, 8 rows": (1,) * 8, "prefill, 2,074 tokens": PROMPTS}
 MIXES = {"4 adapters": (1, 2, 3, 4, 1, 2, 3, 4), "2 adapters and the base": (1, 0, 2, 0, 1, 0, 2, 0)}
@@ -79,10 +93,77 @@ def race(
     return best
 
 
+def embedded() -> Any:
+    return load(resolve(EMBEDDED, cache_home(os.environ)), attn_implementation="sdpa").model
+
+
+def save_adapters(folder: Path) -> dict[str, str]:
+    """Four random adapters of rank 8 on all seven projections, in PEFT's format."""
+    model = embedded()
+    for name in "abcd":
+        config = LoraConfig(r=RANK, lora_alpha=16, target_modules=list(SHAPES), task_type="CAUSAL_LM")
+        wrapped = get_peft_model(model, config)
+        for key, parameter in wrapped.named_parameters():
+            if "lora_B" in key:
+                nn.init.normal_(parameter, std=0.002)
+        wrapped.save_pretrained(folder / name, save_embedding_layers=False)
+        model = wrapped.unload()
+    return {name: str(folder / name) for name in "abcd"}
+
+
+def whole_runs(threads: int, rounds: int) -> None:
+    """Print tokens a second of whole runs, the best of some rounds that alternate."""
+    generator = np.random.default_rng(0)
+    prompts = [tuple(generator.integers(1000, 40000, length).tolist()) for length in PROMPTS]
+    with tempfile.TemporaryDirectory() as folder:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            paths = save_adapters(Path(folder))
+            padded = PeftModel.from_pretrained(embedded(), paths["a"], adapter_name="a")
+            for name in "bcd":
+                padded.load_adapter(paths[name], name)
+        padded.eval()
+        longest = max(PROMPTS)
+        ids = torch.tensor([[0] * (longest - len(prompt)) + list(prompt) for prompt in prompts])
+        mask = torch.tensor([[0] * (longest - len(prompt)) + [1] * len(prompt) for prompt in prompts])
+        config = EngineConfig.from_env(threads=threads, adapters=paths)
+        with Engine(config) as engine:
+
+            def ask(adapters: list[str | None]) -> None:
+                engine.ask([
+                    Question(id=str(k), prompt_token_ids=prompt, adapter=adapter, max_new_tokens=NEW_TOKENS,
+                             ignore_eos=True, sampling=SamplingParams(temperature=0.0))
+                    for k, (prompt, adapter) in enumerate(zip(prompts, adapters, strict=True))
+                ])
+
+            def generate() -> None:
+                padded.generate(
+                    input_ids=ids, attention_mask=mask, adapter_names=[*"abcdabcd"], do_sample=False,
+                    min_new_tokens=NEW_TOKENS, max_new_tokens=NEW_TOKENS, pad_token_id=0,
+                )
+
+            contestants = {
+                "engine, base": lambda: ask([None] * 8),
+                "engine, 4 adapters": lambda: ask([*"abcdabcd"]),
+                "PEFT adapter_names, 4 adapters, padded": generate,
+            }
+            best = dict.fromkeys(contestants, float("inf"))
+            for _ in range(rounds):
+                for name, run in contestants.items():
+                    start = time.perf_counter()
+                    run()
+                    best[name] = min(best[name], time.perf_counter() - start)
+    print("\n| whole run | seconds | new tokens/s | time by base |\n|---|---|---|---|")
+    for name, seconds in best.items():
+        rate = len(PROMPTS) * NEW_TOKENS / seconds
+        print(f"| {name} | {seconds:.1f} | {rate:.1f} | {seconds / best['engine, base']:.2f}× |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--rounds", type=int, default=20)
+    parser.add_argument("--whole", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
     torch.manual_seed(0)
@@ -98,6 +179,8 @@ def main() -> None:
             best = race(model, pool, lengths, mix, rounds)
             cells = [f"{best[0]:.1f}", *(f"{value:.1f} ({value / best[0]:.2f}×)" for value in best[1:])]
             print(f"| {rows} | {what} | {' | '.join(cells)} |", flush=True)
+    if arguments.whole:
+        whole_runs(arguments.threads, max(1, arguments.rounds // 8))
 
 
 if __name__ == "__main__":
