@@ -151,6 +151,8 @@ class Question:
 
 _SAMPLING_KEYS = {item.name: item for item in fields(SamplingParams)}
 _QUESTION_KEYS = {item.name: item for item in fields(Question) if item.name != "sampling"}
+QUESTION_KEYS = (*_QUESTION_KEYS, *_SAMPLING_KEYS)
+"""What a question's JSON object may hold."""
 _TYPES: dict[str, tuple[type, ...]] = {
     "id": (str,), "question": (str,), "context": (str,), "shared": (str,), "system": (str,), "adapter": (str,),
     "regex": (str,), "json_schema": (Mapping,), "ignore_eos": (bool,), "messages": (list, tuple),
@@ -163,8 +165,8 @@ def _read_question(cls: type[Question], question_id: str, row: Mapping[str, obje
     sampling: dict[str, Any] = {}
     values: dict[str, Any] = {}
     for key, value in row.items():
-        if key not in _QUESTION_KEYS and key not in _SAMPLING_KEYS:
-            known = ", ".join([*_QUESTION_KEYS, *_SAMPLING_KEYS])
+        if key not in QUESTION_KEYS:
+            known = ", ".join(QUESTION_KEYS)
             raise InvalidField(str(key), value, f"a question has no such key; known: {known}", question_id)
         kinds = _TYPES.get(key)
         if value is None:

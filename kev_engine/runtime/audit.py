@@ -117,7 +117,7 @@ class Auditor:
 
     def __init__(
         self, runner: ModelRunner, shape: KVShape, subjects: Many[Subject], block_size: int, token_budget: int,
-        vocab_size: int, fault: Fault | None = None, alone_bound: float = ALONE_BOUND,
+        max_adapters: int, vocab_size: int, fault: Fault | None = None, alone_bound: float = ALONE_BOUND,
     ) -> None:
         self.clean = runner.dense()
         self.runner = runner if fault is None else runner.dense(fault)
@@ -130,7 +130,7 @@ class Auditor:
         blocks = sum(-(-sequence.num_projected // block_size) for sequence in sequences)
         self.pool = BlockPool(blocks + 1, block_size)
         self.storage = KVStorage(shape, blocks + 1, block_size, runner.device)
-        self.scheduler = Scheduler(self.pool, token_budget)
+        self.scheduler = Scheduler(self.pool, token_budget, max_adapters)
         self.records = self._record()
 
     def prove(self, layout: PackedLayout, max_new_tokens: int) -> Audit:

@@ -129,7 +129,7 @@ class Engine:
         for name, path in self.config.adapters.items():
             self.adapters.load(name, path)
         storage = KVStorage(self._shape, num_blocks, self.config.block_size, device)
-        scheduler = Scheduler(self._pool, self.config.token_budget)
+        scheduler = Scheduler(self._pool, self.config.token_budget, self.config.adapter_pool_size)
         self._worker = Worker(self._runner, storage, scheduler, check)
 
     def ask(self, questions: Sequence[Question], shared: Sequence[SharedContext] = ()) -> Run:
@@ -193,7 +193,7 @@ class Engine:
             def prove() -> Audit:
                 auditor = Auditor(
                     self._runner, self._shape, taken.subjects, self.config.block_size, self.config.token_budget,
-                    self._facts.vocab_size, broken,
+                    self.config.adapter_pool_size, self._facts.vocab_size, broken,
                 )
                 return auditor.prove(taken.layout, max_new_tokens)
 

@@ -110,7 +110,7 @@ class Intake:
             except KevError as error:
                 refused.append(Refused(question.id, error))
                 continue
-            key = question.id if question.shared is None else (question.shared, version.id)
+            key = question.id if question.shared is None else (question.shared, version.adapter_id)
             try:
                 stories = self._stories(question, known, version, groups.get(key, []), temperature)
             except InputError as error:
@@ -159,21 +159,21 @@ class Intake:
         grammar = compile_grammar(question, self._grammars)
         stories: list[Story] = []
         if shared is not None and context is None:
-            context = Sequence(list(above), 0, version.id)
+            context = Sequence(list(above), 0, version.adapter_id)
             stories.append(Story(context, self._info(shared.name, above, question, version, is_shared=True)))
         parent, rest = context, own
         if question.n > 1 and len(own) > 1:
             # The samples' common prompt is a context of theirs; its last token is left for each to start from.
-            parent = Sequence([*above, *own[:-1]], 0, version.id, parent)
+            parent = Sequence([*above, *own[:-1]], 0, version.adapter_id, parent)
             stories.append(Story(parent, self._info(question.id, own[:-1], question, version, is_shared=True)))
             rest = own[-1:]
         seed = secrets.randbits(63) if question.sampling.seed is None else question.sampling.seed
         params = replace(with_temperature(question.sampling, temperature.value), seed=seed)
         for number in range(question.n):
-            sequence = Sequence([*above, *own], question.max_new_tokens, version.id, parent)
+            sequence = Sequence([*above, *own], question.max_new_tokens, version.adapter_id, parent)
             reply = Reply(
                 question, number, sequence, params, Detokenizer(self._tokenizer), StopMatcher(question.stop),
-                self._facts.stop_token_ids, temperature.version, version.digest,
+                self._facts.stop_token_ids, temperature.version, version.version,
                 grammar.copy() if grammar is not None else None,
             )
             stories.append(Story(sequence, self._info(question.id, rest, question, version, sample=number), reply))
@@ -184,7 +184,7 @@ class Intake:
         name: str, token_ids: Many[int], question: Question, version: AdapterVersion, is_shared: bool = False,
         sample: int = 0,
     ) -> SegmentInfo:
-        return SegmentInfo(name, tuple(token_ids), question.adapter, version.id, is_shared, sample)
+        return SegmentInfo(name, tuple(token_ids), question.adapter, version.adapter_id, is_shared, sample)
 
     def _require_room(self, question: Question, num_above: int, num_own: int) -> None:
         """Raise PromptTooLong where the story can never fit the model's context or the KV budget."""

@@ -31,9 +31,11 @@ class Scheduler:
     Blocks are reserved at admission, contiguous where possible, and counted as used once they hold tokens.
     """
 
-    def __init__(self, pool: BlockPool, token_budget: int) -> None:
+    def __init__(self, pool: BlockPool, token_budget: int, max_adapters: int | None = None) -> None:
         self.pool = pool
         self.token_budget = token_budget
+        self.max_adapters = max_adapters
+        """The most distinct adapters that running sequences may use together, the base not counted."""
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
         self.block_owners = np.full(pool.num_blocks, NOBODY, dtype=np.int64)
@@ -54,6 +56,12 @@ class Scheduler:
         if sequence.is_context:
             needed += self._blocks_to_run(next(child for child in self.waiting if child.parent is sequence))
         return needed
+
+    def _has_adapter_slot(self, sequence: Sequence) -> bool:
+        if self.max_adapters is None:
+            return True
+        used = {running.adapter_id for running in (*self.running, sequence)} - {0}
+        return len(used) <= self.max_adapters
 
     def next_step(self) -> Scheduled | None:
         """The next forward, or None when no sequence can take part in one."""
@@ -77,7 +85,7 @@ class Scheduler:
         budget = self.token_budget - sum(sequence.num_pending for sequence in self.running if sequence.has_started)
         while self.waiting and budget > 0:
             sequence = self.waiting[0]
-            if self._blocks_to_run(sequence) > self.pool.num_free:
+            if self._blocks_to_run(sequence) > self.pool.num_free or not self._has_adapter_slot(sequence):
                 return
             self.waiting.popleft()
             self._reserve(sequence)

@@ -1,0 +1,129 @@
+"""The command line: `python -m kev_engine ask FILE.json` and `python -m kev_engine audit FILE.json`.
+
+Exit status: 0 when every question was answered (ask) or the run is isolated (audit), 1 when not, 2 for a file or an
+option that cannot be used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from dataclasses import replace
+
+from kev_engine.config import EngineConfig
+from kev_engine.errors import InvalidField, KevError
+from kev_engine.isolation.faults import FAULTS
+from kev_engine.runtime.audit import Audit
+from kev_engine.runtime.engine import Engine
+from kev_engine.runtime.questions_file import QuestionsFile, read_questions
+from kev_engine.schema import Answer, Run, RunStats, SamplingParams
+
+OK, NOT_ALL, UNUSABLE = 0, 1, 2
+
+
+def parser() -> argparse.ArgumentParser:
+    """The options of both commands."""
+    top = argparse.ArgumentParser(prog="python -m kev_engine", description="Several questions in one forward pass.")
+    commands = top.add_subparsers(dest="command", required=True)
+    ask = commands.add_parser("ask", help="answer the questions of a file")
+    audit = commands.add_parser("audit", help="prove that the questions of a file do not read each other")
+    audit.add_argument("--fault", metavar="NAME", help=f"inject a fault: {', '.join(FAULTS)}")
+    for command in (ask, audit):
+        command.add_argument("file", metavar="FILE.json")
+        command.add_argument("--json", action="store_true", help="print one JSON object")
+        command.add_argument("--model", metavar="M", help="embedded, a folder, hf:…, modelscope:… or gguf:…")
+        command.add_argument("--backend", metavar="B", help="segment or dense")
+        command.add_argument("--threads", type=int, metavar="N")
+        command.add_argument("--kv-budget", type=int, metavar="BYTES", dest="kv_budget_bytes")
+        command.add_argument("--adapter", action="append", default=[], metavar="NAME=PATH", dest="adapters")
+    return top
+
+
+def adapters_of(given: list[str]) -> dict[str, str]:
+    """Adapter paths by name. Raises InvalidField for an entry that is not NAME=PATH, or a name given twice."""
+    adapters: dict[str, str] = {}
+    for entry in given:
+        name, _, path = entry.partition("=")
+        if not name or not path:
+            raise InvalidField("--adapter", entry, "it must be NAME=PATH")
+        if name in adapters:
+            raise InvalidField("--adapter", entry, f"{name!r} was given before; each name must be its own")
+        adapters[name] = path
+    return adapters
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command and return its exit status; errors go to stderr as one line."""
+    given = parser().parse_args(arguments)
+    try:
+        file = read_questions(given.file)
+        config = EngineConfig.from_env(
+            model=given.model, backend=given.backend, threads=given.threads, kv_budget_bytes=given.kv_budget_bytes,
+            adapters=adapters_of(given.adapters) or None,
+        )
+        config = replace(config, max_questions=max(config.max_questions, len(file.ids)))
+        with Engine(config) as engine:
+            return _ask(engine, file, given.json) if given.command == "ask" else _audit(engine, file, given)
+    except KevError as error:
+        print(f"kev_engine: {error}", file=sys.stderr)
+        return UNUSABLE
+
+
+def _ask(engine: Engine, file: QuestionsFile, as_json: bool) -> int:
+    info = engine.info
+    answered = engine.ask(file.questions, file.shared) if file.questions else None
+    answers = [_refused(question_id, error) for question_id, error in file.refused.items()]
+    answers += answered.answers if answered is not None else ()
+    answers.sort(key=lambda answer: file.ids.index(answer.question_id))
+    stats = answered.stats if answered is not None else RunStats(info.model, info.backend, info.dtype)
+    run = Run(tuple(answers), stats)
+    print(_json(run) if as_json else _text(run))
+    return NOT_ALL if any(answer.finish_reason == "error" for answer in answers) else OK
+
+
+def _refused(question_id: str, error: KevError) -> Answer:
+    return Answer(question_id, "", (), "error", SamplingParams(), 0, 0, 0, error=str(error))
+
+
+def _json(run: Run) -> str:
+    content = {"answers": [answer.to_json() for answer in run.answers], "run": run.stats.to_json()}
+    return json.dumps(content, ensure_ascii=False, indent=1)
+
+
+def _text(run: Run) -> str:
+    blocks = [
+        f"[{answer.question_id}] {answer.error or answer.text.strip()}\n"
+        f"    {answer.finish_reason} · {answer.output_tokens} tokens"
+        + (f" · TTFT {answer.ttft_ms:.0f} ms" if answer.ttft_ms is not None else "")
+        for answer in run.answers
+    ]
+    stats = run.stats
+    blocks.append(
+        f"{len(stats.tokens_per_forward)} forwards in {stats.seconds:.2f} s · {stats.model} · {stats.backend}"
+    )
+    return "\n".join(blocks)
+
+
+def _audit(engine: Engine, file: QuestionsFile, given: argparse.Namespace) -> int:
+    if file.refused:
+        raise next(iter(file.refused.values()))
+    verdict = engine.audit(file.questions, file.shared, given.fault)
+    print(json.dumps(verdict.to_json(), indent=1) if given.json else _verdict(verdict))
+    return OK if verdict.isolated else NOT_ALL
+
+
+def _verdict(verdict: Audit) -> str:
+    lines = [
+        f"[{proof.question_id}] alone {proof.alone_max_abs:.1e}"
+        f" · tokens {'equal' if proof.alone_tokens_equal else 'differ'}"
+        f" · neighbour swap {proof.neighbour_max_abs:g} · poison {proof.poison_max_abs:g}"
+        for proof in verdict.questions
+    ]
+    lines.append(f"{'isolated' if verdict.isolated else 'NOT isolated'}: {verdict.allowed_cells} cells allowed,"
+                 f" {verdict.foreign_cells} foreign cells hidden, {verdict.num_steps} steps replayed")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
