@@ -1,0 +1,43 @@
+# Two commands: `make run` starts the workbench, `make test` checks everything. Both install what they need.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.PHONY: run test lint soak browser pictures clean
+
+run: $(VENV)/.installed
+	$(BIN)/python app.py
+
+test: $(VENV)/.installed-dev browser lint
+	$(BIN)/pytest
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+soak: $(VENV)/.installed-dev
+	KEV_SOAK=1 $(BIN)/pytest --timeout=7200 --durations=20
+
+pictures: $(VENV)/.installed-dev browser
+	$(BIN)/python assets/pictures.py
+
+# Debian as root gets the distribution's Chromium and CJK fonts, everybody else Playwright's own.
+browser: $(VENV)/.installed-dev
+	@command -v chromium >/dev/null || { \
+	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	    apt-get update -qq && apt-get install -y -qq chromium fonts-noto-cjk; \
+	  else $(BIN)/playwright install chromium; fi; }
+
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: requirements.txt | $(BIN)/python
+	$(BIN)/python -m pip install -q -r requirements.txt
+	touch $@
+
+$(VENV)/.installed-dev: requirements-dev.txt requirements.txt | $(BIN)/python
+	$(BIN)/python -m pip install -q -r requirements-dev.txt
+	touch $@ $(VENV)/.installed
+
+clean:
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis
