@@ -28,16 +28,16 @@ class Fault:
     name: str
     summary: str
     cells: Callable[[StepPlan, BoolArray], BoolArray] | None = None
-    plan: Callable[[StepPlan], StepPlan] | None = None
+    plan: Callable[[StepPlan, Mapping[int, int]], StepPlan] | None = None
     adds_mask: bool = False
 
     def broken_cells(self, plan: StepPlan, allowed: BoolArray) -> BoolArray:
         """What attention may read under this fault, given the right cells `[T, K]`."""
         return allowed if self.cells is None else self.cells(plan, allowed)
 
-    def broken_plan(self, plan: StepPlan) -> StepPlan:
-        """What the model is fed under this fault."""
-        return plan if self.plan is None else self.plan(plan)
+    def broken_plan(self, plan: StepPlan, row_starts: Mapping[int, int]) -> StepPlan:
+        """What the model is fed under this fault; `row_starts` says where each sequence's prompt lies in the row."""
+        return plan if self.plan is None else self.plan(plan, row_starts)
 
 
 def key_rows(plan: StepPlan) -> npt.NDArray[np.int64]:
@@ -86,12 +86,12 @@ def _one_cell(plan: StepPlan, allowed: BoolArray) -> BoolArray:
     return broken
 
 
-def _no_reset(plan: StepPlan) -> StepPlan:
-    offsets = np.concatenate([[0], np.cumsum([chunk.num_keys for chunk in plan.chunks])[:-1]])
+def _no_reset(plan: StepPlan, row_starts: Mapping[int, int]) -> StepPlan:
+    offsets = np.array([row_starts[chunk.sequence] for chunk in plan.chunks], dtype=np.int64)
     return replace(plan, position_ids=plan.position_ids + offsets[plan.segment_ids])
 
 
-def _adapter_shift(plan: StepPlan) -> StepPlan:
+def _adapter_shift(plan: StepPlan, row_starts: Mapping[int, int]) -> StepPlan:
     per_sequence = plan.adapter_ids[plan.cu_seqlens_q[:-1]]
     return replace(plan, adapter_ids=np.roll(per_sequence, 1)[plan.segment_ids])
 

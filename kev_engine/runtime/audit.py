@@ -10,6 +10,7 @@ temperatures: its subject is who reads whom.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, replace
 
@@ -131,6 +132,9 @@ class Auditor:
         self.pool = BlockPool(blocks + 1, block_size)
         self.storage = KVStorage(shape, blocks + 1, block_size, runner.device)
         self.scheduler = Scheduler(self.pool, token_budget, max_adapters)
+        lengths = [sequence.num_prompt - sequence.num_inherited for sequence in sequences]
+        starts = itertools.accumulate(lengths, initial=0)
+        self.row_starts = {sequence.id: start for sequence, start in zip(sequences, starts, strict=False)}
         self.records = self._record()
 
     def prove(self, layout: PackedLayout, max_new_tokens: int) -> Audit:
@@ -166,7 +170,7 @@ class Auditor:
     def _run(self, scheduled: Scheduled, input_ids: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None
              ) -> torch.Tensor:
         plan = scheduled.plan if input_ids is None else replace(scheduled.plan, input_ids=input_ids)
-        return self.runner.run(plan if self.fault is None else self.fault.broken_plan(plan), self.storage)
+        return self.runner.run(plan if self.fault is None else self.fault.broken_plan(plan, self.row_starts), self.storage)
 
     def _alone(self, sequence: Sequence) -> tuple[float, bool, int]:
         """The whole story in one clean forward by itself, tokens forced: max |Δlogit|, tokens equal, ties."""

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 import torch
 
 from kev_engine.attention.base import AttentionBackend, backends
 from kev_engine.errors import InvalidField, ModelUnsupported, NotEnoughSpace
+from kev_engine.models.memory import available_bytes
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 KV_SHARE = 0.25
@@ -51,7 +50,7 @@ def pick_backend(
         if refusal is not None:
             raise ModelUnsupported(f"{refusal}; leave the backend open and one that does is chosen.")
         return known[name], f"{name} was asked for."
-    refusals = []
+    refusals: list[str] = []
     for backend in known.values():
         refusal = backend.unsupported(needs, device, dtype)
         if refusal is None:
@@ -65,7 +64,7 @@ def free_bytes(device: torch.device) -> int:
     """Memory that can still be taken on the device, in bytes."""
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
-    return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return available_bytes() or KV_CEILING_BYTES
 
 
 def num_blocks(budget_bytes: int | None, bytes_per_block: int, device: torch.device) -> int:

@@ -43,7 +43,7 @@ class ModelRunner:
         return logits
 
     def _tensor(self, array: object) -> torch.Tensor:
-        return torch.from_numpy(array).to(self.device)  # type: ignore[arg-type]
+        return torch.from_numpy(array).to(self.device)
 
     def dense(self, fault: Fault | None = None) -> ModelRunner:
         """The same model behind the oracle, or behind an oracle that is broken on purpose."""

@@ -68,7 +68,7 @@ class Reply:
         self.output.append(token_id)
         if self.grammar is not None and token_id not in self.stop_token_ids:
             self.grammar.consume(token_id)
-        if token_id in self.stop_token_ids and not self.question.ignore_eos:
+        if token_id in self.stop_token_ids and (self.grammar is not None or not self.question.ignore_eos):
             return self._end(STOP)
         text, self.matched_stop = self.matcher.push(self.detokenizer.push([token_id]))
         if self.matched_stop is not None:

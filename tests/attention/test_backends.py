@@ -168,7 +168,9 @@ def test_a_fault_that_breaks_nothing_is_the_oracle():
     assert all(torch.equal(same[cell], right[cell]) for cell in right)
 
 
-@pytest.mark.parametrize(("queries", "keys", "window"), [(5, 5, None), (3, 9, None), (1, 6, None), (4, 9, 3), (7, 7, 2)])
+@pytest.mark.parametrize(
+    ("queries", "keys", "window"), [(5, 5, None), (3, 9, None), (1, 6, None), (4, 9, 3), (7, 7, 2)]
+)
 def test_the_causal_bias_is_the_rule(queries, keys, window):
     """The view of one vector, queries reversed, is the dense mask of the last rows of one segment."""
     bias = causal_bias(queries, keys, window, torch.float32, torch.device("cpu"))

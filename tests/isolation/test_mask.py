@@ -1,5 +1,7 @@
 """The rule against rows written out by hand, and every derived form against the dense one."""
 
+from itertools import pairwise
+
 import hypothesis.strategies as st
 import numpy as np
 import pytest
@@ -59,7 +61,7 @@ def test_runs_and_counts_are_the_dense_mask(layout: PackedLayout, window: int | 
             assert start < end
             drawn[start:end] = True
         assert (drawn == allowed[row]).all()
-        assert all(left[1] < right[0] for left, right in zip(runs, runs[1:], strict=False)), "runs touch"
+        assert all(left[1] < right[0] for left, right in pairwise(runs)), "runs touch"
 
 
 @given(layouts())
@@ -90,7 +92,7 @@ def test_the_additive_form_is_finite_everywhere():
     ([3, 2], [1, None], "parents[0]"),
 ])
 def test_a_layout_that_makes_no_sense_names_its_fault(lengths, parents, field):
-    with pytest.raises(InvalidField, match="parents|lengths") as caught:
+    with pytest.raises(InvalidField, match=r"parents|lengths") as caught:
         pack(lengths, parents)
     assert caught.value.field == field
 

@@ -1,0 +1,271 @@
+"""The whole route on real and tiny models: answers equal to `generate`, isolation, and what a broken mask does to it."""
+
+import queue
+import time
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from kev_engine.config import EngineConfig
+from kev_engine.errors import EngineClosed, EngineFailed, InvalidField, TooManyQuestions
+from kev_engine.isolation.faults import FAULTS
+from kev_engine.models.sources import resolve
+from kev_engine.runtime.engine import Engine
+from kev_engine.runtime.events import Finished, PlanMade, Refused, RunFinished, Step, TextDelta
+from kev_engine.schema import Question, SamplingParams, SharedContext
+from tests.models.tiny import tiny_folder
+
+FAMILIES = ("llama", "qwen2", "qwen3", "glm4", "gemma3", "mistral")
+CONTEXT = "The river Aral flows north for 412 kilometres, past the mill towns and out to the sea. "
+
+
+def questions(count: int = 8, new_tokens: int = 12) -> list[Question]:
+    return [
+        Question(f"q{index}", f"What does sentence {index} say?", context=CONTEXT * (1 + index % 4),
+                 max_new_tokens=new_tokens)
+        for index in range(count)
+    ]
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def tiny_engine(request, tmp_path_factory):
+    folder = tiny_folder(tmp_path_factory.mktemp(request.param), request.param)
+    with Engine(EngineConfig(model=str(folder), kv_budget_bytes=1 << 20), check=True) as engine:
+        yield engine
+
+
+def greedy(model, tokenizer, engine: Engine, question: Question) -> list[int]:
+    """transformers' own answer to one question alone."""
+    text = f"{question.context}\n\n{question.question}"
+    ids = tokenizer.apply_chat_template(
+        [{"role": "user", "content": text}], add_generation_prompt=True, return_tensors="pt", return_dict=True
+    )
+    stop = sorted(engine._facts.stop_token_ids)
+    out = model.generate(**ids, max_new_tokens=question.max_new_tokens, do_sample=False, eos_token_id=stop)
+    return out[0, ids["input_ids"].shape[1] :].tolist()
+
+
+@pytest.mark.model
+@pytest.mark.parametrize("backend", ["segment", "dense"])
+def test_eight_questions_equal_generate_one_by_one(embedded_home, backend):
+    with Engine(EngineConfig(home=embedded_home, backend=backend, kv_budget_bytes=256 << 20), check=True) as engine:
+        asked = questions()
+        run = engine.ask(asked)
+        path = resolve("embedded", embedded_home).path
+        tokenizer = AutoTokenizer.from_pretrained(path)
+        model = AutoModelForCausalLM.from_pretrained(path, dtype=torch.float32)
+        assert [answer.question_id for answer in run.answers] == [question.id for question in asked]
+        for question, answer in zip(asked, run.answers, strict=True):
+            assert list(answer.token_ids) == greedy(model, tokenizer, engine, question), question.id
+        assert run.stats.sequences_per_forward[0] == 8, "all prompts enter in one forward"
+        assert run.stats.tokens_per_forward[0] == sum(answer.prompt_tokens for answer in run.answers)
+        assert run.stats.blocks_leaked == 0
+
+
+def test_tiny_models_are_isolated(tiny_engine):
+    verdict = tiny_engine.audit(questions(4, 6))
+    assert verdict.isolated, verdict.questions
+    assert all(proof.neighbour_max_abs == 0 and proof.poison_max_abs == 0 for proof in verdict.questions)
+
+
+@pytest.mark.parametrize("fault", sorted(set(FAULTS) - {"adapter-shift", "no-reset"}))
+def test_the_audit_sees_a_broken_mask(tiny_engine, fault):
+    """The mutation test of the audit: each classic fault of the mask must be noticed."""
+    assert not tiny_engine.audit(questions(3, 4), fault=fault).isolated
+
+
+def test_positions_that_run_on_are_harmless_under_rope(tmp_path):
+    with Engine(EngineConfig(model=str(tiny_folder(tmp_path, "llama")), kv_budget_bytes=1 << 20)) as engine:
+        verdict = engine.audit(questions(2, 4), fault="no-reset")
+    assert all(proof.alone_max_abs < 1e-3 for proof in verdict.questions)
+
+
+def test_permuting_questions_permutes_answers(tiny_engine):
+    asked = questions(5, 6)
+    answers = {answer.question_id: answer.token_ids for answer in tiny_engine.ask(asked).answers}
+    back = tiny_engine.ask(asked[::-1])
+    assert [answer.question_id for answer in back.answers] == [question.id for question in asked[::-1]]
+    assert {answer.question_id: answer.token_ids for answer in back.answers} == answers
+
+
+def test_a_question_alone_answers_as_in_company(tiny_engine):
+    asked = questions(5, 6)
+    together = {answer.question_id: answer.token_ids for answer in tiny_engine.ask(asked).answers}
+    for question in asked:
+        assert tiny_engine.ask([question]).answers[0].token_ids == together[question.id]
+
+
+def test_a_shared_context_gives_the_answers_of_the_whole_text(tiny_engine):
+    shared = [SharedContext("river", CONTEXT * 2)]
+    readers = [
+        Question(f"r{index}", f"Question {index}?", shared="river", max_new_tokens=6, n=1 + index) for index in range(3)
+    ]
+    run = tiny_engine.ask(readers, shared)
+    whole = tiny_engine.ask([
+        Question(f"w{index}", f"Question {index}?", context=CONTEXT * 2, max_new_tokens=6) for index in range(3)
+    ])
+    for index, right in enumerate(whole.answers):
+        mine = [answer for answer in run.answers if answer.question_id == f"r{index}"]
+        assert len(mine) == 1 + index
+        assert {answer.token_ids for answer in mine} == {right.token_ids}
+    assert run.stats.blocks_leaked == 0
+
+
+def test_more_questions_than_memory_holds_wait_their_turn(tmp_path):
+    folder = str(tiny_folder(tmp_path, "llama"))
+    asked = questions(40, 4)
+    with Engine(EngineConfig(model=folder, kv_budget_bytes=1 << 20), check=True) as engine:
+        right = [answer.token_ids for answer in engine.ask(asked).answers]
+    with Engine(EngineConfig(model=folder, kv_budget_bytes=320 << 10, token_budget=300), check=True) as engine:
+        run = engine.ask(asked)
+    assert [answer.token_ids for answer in run.answers] == right
+    assert max(run.stats.sequences_per_forward) < 40
+    assert run.stats.kv_bytes_peak <= run.stats.kv_bytes_budget
+
+
+def test_the_events_of_a_stream_come_in_order(tiny_engine):
+    events = list(tiny_engine.stream(questions(3, 5)))
+    assert isinstance(events[0], PlanMade)
+    assert isinstance(events[-1], RunFinished)
+    steps = [event for event in events if isinstance(event, Step)]
+    assert [step.index for step in steps] == list(range(len(steps)))
+    answers = {event.answer.question_id: event.answer for event in events if isinstance(event, Finished)}
+    for question_id, answer in answers.items():
+        deltas = [event for event in events if isinstance(event, TextDelta) and event.question_id == question_id]
+        assert "".join(delta.text for delta in deltas) == answer.text
+        assert tuple(token for delta in deltas for token in delta.token_ids) == answer.token_ids
+
+
+def test_closing_a_stream_cancels_and_frees(tiny_engine):
+    stream = tiny_engine.stream([Question("long", "Go on.", max_new_tokens=300, ignore_eos=True)])
+    for event in stream:
+        if isinstance(event, TextDelta):
+            break
+    stream.close()
+    deadline = time.monotonic() + 30
+    while tiny_engine._pool.num_used and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert tiny_engine._pool.num_used == 0
+
+
+def test_cancelling_one_question_leaves_the_others(tiny_engine):
+    asked = [Question("stays", "Go on.", max_new_tokens=40, ignore_eos=True),
+             Question("goes", "Go on.", max_new_tokens=300, ignore_eos=True)]
+    stream = tiny_engine.stream(asked)
+    reasons = {}
+    for event in stream:
+        if isinstance(event, TextDelta) and event.question_id == "goes":
+            stream.cancel("goes")
+        if isinstance(event, Finished):
+            reasons[event.answer.question_id] = event.answer.finish_reason
+    assert reasons == {"stays": "length", "goes": "cancelled"}
+
+
+def test_a_bad_question_is_refused_and_the_others_answered(tiny_engine):
+    asked = [
+        Question("fine", "Hello?", max_new_tokens=3),
+        Question("adapter", "Hello?", adapter="nobody", max_new_tokens=3),
+        Question("long", "word " * 600, max_new_tokens=3),
+        Question("shared", "Hello?", shared="nothing", max_new_tokens=3),
+    ]
+    answers = {answer.question_id: answer for answer in tiny_engine.ask(asked).answers}
+    assert answers["fine"].finish_reason in ("stop", "length")
+    for name, word in (("adapter", "nobody"), ("long", "tokens"), ("shared", "nothing")):
+        assert answers[name].finish_reason == "error"
+        assert name in answers[name].error
+        assert word in answers[name].error
+
+
+def test_a_run_that_makes_no_sense_is_refused_whole(tmp_path):
+    config = EngineConfig(model=str(tiny_folder(tmp_path, "llama")), kv_budget_bytes=1 << 20, max_questions=2)
+    with Engine(config) as engine:
+        with pytest.raises(TooManyQuestions):
+            engine.ask(questions(3))
+        with pytest.raises(InvalidField, match="twice"):
+            engine.ask([Question("a", "x"), Question("a", "y")])
+    with pytest.raises(EngineClosed):
+        engine.ask(questions(1))
+
+
+class _Breaks:
+    """A backend that raises in mid-step."""
+
+    name = "breaks"
+    capabilities = frozenset({"window"})
+
+    def __init__(self, inner):
+        self.inner = inner
+        self.armed = True
+
+    def unsupported(self, needs, device, dtype):
+        return None
+
+    def prepare(self, plan, storage, windows):
+        return self.inner.prepare(plan, storage, windows)
+
+    def attend(self, layer, query, storage, state):
+        if self.armed and layer.index == 1:
+            raise RuntimeError("out of luck")
+        return self.inner.attend(layer, query, storage, state)
+
+
+def test_a_step_that_raises_ends_its_run_and_no_other(tiny_engine):
+    worker = tiny_engine._worker
+    healthy = worker.runner
+    breaking = _Breaks(healthy.backend)
+    worker.runner = type(healthy)(healthy.model, breaking, healthy.router, healthy.windows, healthy.device)
+    try:
+        with pytest.raises(EngineFailed, match="out of luck"):
+            tiny_engine.ask(questions(2))
+        breaking.armed = False
+        assert tiny_engine._pool.num_used == 0
+        assert len(tiny_engine.ask(questions(2, 3)).answers) == 2
+    finally:
+        worker.runner = healthy
+
+
+def test_each_question_keeps_its_own_seed_and_temperature(tiny_engine):
+    hot = SamplingParams(temperature=1.5, seed=7)
+    asked = [Question("cold", "Tell me.", max_new_tokens=8), Question("hot", "Tell me.", sampling=hot, max_new_tokens=8),
+             Question("same", "Tell me.", sampling=hot, max_new_tokens=8)]
+    answers = {answer.question_id: answer for answer in tiny_engine.ask(asked).answers}
+    alone = tiny_engine.ask([asked[1]]).answers[0]
+    assert answers["hot"].token_ids == answers["same"].token_ids == alone.token_ids
+    assert answers["cold"].sampling.temperature == 0
+
+
+@pytest.mark.model
+def test_adapters_of_one_run_are_told_apart_and_a_shift_is_seen(embedded_engine):
+    asked = [
+        Question(name or "base", "What is the capital of France?", adapter=name, max_new_tokens=8)
+        for name in (None, "pirate", "terse", "json")
+    ]
+    texts = {answer.question_id: answer.text for answer in embedded_engine.ask(asked).answers}
+    assert len(set(texts.values())) == 4, texts
+    assert embedded_engine.audit(asked[:2], max_new_tokens=4).isolated
+    assert not embedded_engine.audit(asked[:2], fault="adapter-shift", max_new_tokens=4).isolated
+
+
+@pytest.mark.model
+def test_a_neighbours_secret_does_not_move_my_logits(embedded_engine):
+    asked = [
+        Question("mine", "What is the secret word?", max_new_tokens=4),
+        Question("theirs", "What is the secret word?", context="The secret word is marzipan.", max_new_tokens=4),
+    ]
+    [mine, _] = embedded_engine.audit(asked, max_new_tokens=4).questions
+    assert mine.neighbour_max_abs == 0
+    [_, theirs] = embedded_engine.audit(asked[::-1], fault="ones-2d", max_new_tokens=4).questions
+    assert theirs.neighbour_max_abs > 0.1
+
+
+def test_refused_questions_are_told_in_the_stream(tiny_engine):
+    events = list(tiny_engine.stream([Question("only", "Hello?", adapter="nobody")]))
+    assert [type(event) for event in events] == [PlanMade, Refused, RunFinished]
+
+
+def test_the_event_queue_is_left_empty(tiny_engine):
+    stream = tiny_engine.stream(questions(1, 2))
+    list(stream)
+    with pytest.raises(queue.Empty):
+        stream._run.events.get_nowait()
