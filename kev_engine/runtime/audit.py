@@ -170,7 +170,9 @@ class Auditor:
     def _run(self, scheduled: Scheduled, input_ids: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None
              ) -> torch.Tensor:
         plan = scheduled.plan if input_ids is None else replace(scheduled.plan, input_ids=input_ids)
-        return self.runner.run(plan if self.fault is None else self.fault.broken_plan(plan, self.row_starts), self.storage)
+        if self.fault is not None:
+            plan = self.fault.broken_plan(plan, self.row_starts)
+        return self.runner.run(plan, self.storage)
 
     def _alone(self, sequence: Sequence) -> tuple[float, bool, int]:
         """The whole story in one clean forward by itself, tokens forced: max |Δlogit|, tokens equal, ties."""

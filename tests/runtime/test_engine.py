@@ -1,4 +1,4 @@
-"""The whole route on real and tiny models: answers equal to `generate`, isolation, and what a broken mask does to it."""
+"""The whole route on real and tiny models: answers equal to `generate`, isolation, and what breaks it."""
 
 import queue
 import time
@@ -227,7 +227,8 @@ def test_a_step_that_raises_ends_its_run_and_no_other(tiny_engine):
 
 def test_each_question_keeps_its_own_seed_and_temperature(tiny_engine):
     hot = SamplingParams(temperature=1.5, seed=7)
-    asked = [Question("cold", "Tell me.", max_new_tokens=8), Question("hot", "Tell me.", sampling=hot, max_new_tokens=8),
+    asked = [Question("cold", "Tell me.", max_new_tokens=8),
+             Question("hot", "Tell me.", sampling=hot, max_new_tokens=8),
              Question("same", "Tell me.", sampling=hot, max_new_tokens=8)]
     answers = {answer.question_id: answer for answer in tiny_engine.ask(asked).answers}
     alone = tiny_engine.ask([asked[1]]).answers[0]
