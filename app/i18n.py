@@ -153,6 +153,7 @@ CATALOGUE: Mapping[str, tuple[str, str]] = {
     "verdict.alone": ("alone {value}", "单独 {value}"),
     "verdict.neighbour": ("neighbour swap {value}", "换邻居 {value}"),
     "verdict.poison": ("poison {value}", "污染 {value}"),
+    "proof.title": ("proofs, question by question", "逐题证明"),
     "proof.question": ("question", "问题"),
     "proof.alone": ("alone, max |Δlogit|", "单独，最大 |Δlogit|"),
     "proof.tokens": ("same tokens", "词元相同"),

@@ -248,7 +248,9 @@ def _proofs(audit: Audit, language: str) -> str:
         f"<td>{escape(_tokens_equal(proof.alone_tokens_equal, proof.ties, language))}</td>"
         f"<td>{figure(proof.neighbour_max_abs)}</td><td>{figure(proof.poison_max_abs)}</td></tr>"
         for proof in audit.questions)
-    return f'<table class="proofs"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
+    title = escape(say(language, "proof.title"))
+    head = f"<details><summary>{title}</summary>"
+    return f'{head}<table class="proofs"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></details>'
 
 
 def _tokens_equal(are_equal: bool, ties: int, language: str) -> str:
@@ -279,7 +281,10 @@ def summary(view: RunView, language: str) -> str:
         return ""
     stats = view.run.stats
     written = sum(len(card.token_ids) for card in view.cards.values())
-    rate = say(language, "answer.rate", rate=f"{written / stats.seconds:.1f}") if stats.seconds else ""
+    speed = [say(language, "summary.seconds", seconds=f"{stats.seconds:.1f}")]
+    if stats.seconds:
+        speed.append(say(language, "answer.rate", rate=f"{written / stats.seconds:.1f}"))
+    rate = " · ".join(speed)
     line = " · ".join(_forwards(stats, language))
     return f'<p class="meta"><span>{escape(line)}</span><span class="rate">{escape(rate)}</span></p>'
 
@@ -295,7 +300,6 @@ def _forwards(stats: RunStats, language: str) -> list[str]:
     if steps:
         low, high = min(steps), max(steps)
         facts.append(say(language, "summary.sequences", count=low if low == high else f"{low}–{high}"))
-    facts.append(say(language, "summary.seconds", seconds=f"{stats.seconds:.1f}"))
     if stats.blocks_leaked:
         facts.append(say(language, "summary.leaked", count=stats.blocks_leaked))
     return facts

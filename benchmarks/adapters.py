@@ -84,7 +84,7 @@ def race(
     with torch.inference_mode():
         for _ in range(rounds):
             for k, router in enumerate(routers):
-                for _ in range(STEPS):
+                for _ in range(STEPS if total < LONG_RUN else 1):
                     start = time.perf_counter()
                     with router.step(ids if k else ids * 0):
                         model(hidden, inner)
@@ -175,12 +175,12 @@ def main() -> None:
     print(f"|{'---|' * (2 + len(STRATEGIES))}")
     for rows, lengths in ROWS.items():
         for what, mix in MIXES.items():
-            rounds = arguments.rounds if len(lengths) == sum(lengths) else max(1, arguments.rounds // 8)
+            rounds = arguments.rounds if len(lengths) == sum(lengths) else max(2, arguments.rounds // 8)
             best = race(model, pool, lengths, mix, rounds)
             cells = [f"{best[0]:.1f}", *(f"{value:.1f} ({value / best[0]:.2f}×)" for value in best[1:])]
             print(f"| {rows} | {what} | {' | '.join(cells)} |", flush=True)
     if arguments.whole:
-        whole_runs(arguments.threads, max(1, arguments.rounds // 8))
+        whole_runs(arguments.threads, max(2, arguments.rounds // 8))
 
 
 if __name__ == "__main__":
