@@ -232,9 +232,9 @@ def _proven(audit: Audit, language: str) -> list[str]:
         name: max((getattr(proof, f"{name}_max_abs") for proof in audit.questions), default=0.0)
         for name in ("alone", "neighbour", "poison")
     }
-    allowed = foreign_cells_allowed(audit.layout)
     return [
-        say(language, "verdict.foreign", allowed=f"{allowed:,}", total=f"{audit.foreign_cells:,}"),
+        say(language, "verdict.foreign", allowed=f"{audit.foreign_cells_allowed:,}",
+            total=f"{audit.foreign_cells:,}"),
         *(say(language, f"verdict.{name}", value=figure(value)) for name, value in worst.items()),
     ]
 
@@ -257,14 +257,6 @@ def _tokens_equal(are_equal: bool, ties: int, language: str) -> str:
     if ties:
         return say(language, "proof.ties", count=ties)
     return say(language, "proof.yes" if are_equal else "proof.no")
-
-
-def foreign_cells_allowed(layout: PackedLayout) -> int:
-    """Cells of the mask as drawn whose key belongs neither to the query's segment nor to one of its ancestors."""
-    related, segments = mask.relations(layout), layout.segment_ids
-    return sum(
-        (band.row_end - band.row) * (band.key_end - band.key)
-        for band in mask.bands(layout) if not related[segments[band.row], segments[band.key]])
 
 
 def figure(value: float) -> str:

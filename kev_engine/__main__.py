@@ -121,7 +121,8 @@ def _verdict(verdict: Audit) -> str:
         for proof in verdict.questions
     ]
     lines.append(f"{'isolated' if verdict.isolated else 'NOT isolated'}: {verdict.allowed_cells} cells allowed,"
-                 f" {verdict.foreign_cells} foreign cells hidden, {verdict.num_steps} steps replayed")
+                 f" {verdict.foreign_cells_allowed} of {verdict.foreign_cells} foreign cells readable in"
+                 f" {verdict.num_steps} steps")
     return "\n".join(lines)
 
 

@@ -13,7 +13,7 @@ import torch
 from kev_engine.attention.base import LayerFacts, missing_capabilities
 from kev_engine.cache.storage import KVStorage, key_range
 from kev_engine.isolation.faults import Fault
-from kev_engine.isolation.mask import additive, visible
+from kev_engine.isolation.mask import additive, dense_step
 from kev_engine.isolation.plan import StepPlan
 
 
@@ -50,19 +50,15 @@ class DenseBackend:
             for index, chunk in enumerate(plan.chunks)
         ])
         rows = [slice(start, end) for start, end in pairwise(plan.cu_seqlens_q.tolist())]
-        related = plan.segment_ids[:, None] == plan.key_sequences[None, :]
         bias: dict[int | None, torch.Tensor] = {}
         readable: dict[int | None, torch.Tensor] = {}
         for window in windows:
-            cells = visible(related, plan.story_position_ids[:, None], plan.key_positions[None, :], window)
-            if self.fault is not None:
-                cells = self.fault.broken_cells(plan, cells)
+            right = dense_step(plan, window)
+            cells = right if self.fault is None else self.fault.broken_cells(plan, right)
             allowed = torch.from_numpy(cells).to(device)
+            bias[window] = additive(allowed, storage.shape.dtype)
             if self.fault is not None and self.fault.adds_mask:
-                bias[window] = allowed.to(storage.shape.dtype)
-                allowed = torch.ones_like(allowed)
-            else:
-                bias[window] = additive(allowed, storage.shape.dtype)
+                bias[window] = torch.from_numpy(right).to(device, storage.shape.dtype)
             readable[window] = torch.stack([allowed[mine].any(dim=0) for mine in rows])
         return DenseState(slots, rows, bias, readable)
 

@@ -33,6 +33,8 @@ class Fault:
 
     def broken_cells(self, plan: StepPlan, allowed: BoolArray) -> BoolArray:
         """What attention may read under this fault, given the right cells `[T, K]`."""
+        if self.adds_mask:
+            return np.ones_like(allowed)
         return allowed if self.cells is None else self.cells(plan, allowed)
 
     def broken_plan(self, plan: StepPlan, row_starts: Mapping[int, int]) -> StepPlan:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kev_engine.isolation.layout import IntArray, PackedLayout
+from kev_engine.isolation.plan import StepPlan
 
 if TYPE_CHECKING:
     import torch
@@ -51,6 +52,16 @@ def dense(layout: PackedLayout, window: int | None = None) -> BoolArray:
     related = relations(layout)[layout.segment_ids][:, layout.segment_ids]
     positions = layout.position_ids
     allowed: BoolArray = visible(related, positions[:, None], positions[None, :], window)
+    return allowed
+
+
+def dense_step(plan: StepPlan, window: int | None = None) -> BoolArray:
+    """`[T, K]` bool: which key of the step each new token may read.
+
+    A sequence's table names its ancestors' keys and its own and nobody else's, so related means: in my own table.
+    """
+    related = plan.segment_ids[:, None] == plan.key_sequences[None, :]
+    allowed: BoolArray = visible(related, plan.story_position_ids[:, None], plan.key_positions[None, :], window)
     return allowed
 
 

@@ -21,7 +21,7 @@ from kev_engine.cache.blocks import BlockPool
 from kev_engine.cache.storage import KVShape, KVStorage
 from kev_engine.isolation.faults import Fault
 from kev_engine.isolation.layout import PackedLayout
-from kev_engine.isolation.mask import count_allowed
+from kev_engine.isolation.mask import count_allowed, dense_step
 from kev_engine.runtime.model_runner import ModelRunner
 from kev_engine.runtime.scheduler import Scheduled, Scheduler
 from kev_engine.runtime.sequence import Sequence
@@ -55,24 +55,25 @@ class Proof:
 
 @dataclass(frozen=True)
 class Audit:
-    """The verdict over a run. `allowed_cells` counts the prompt layout; `foreign_cells` what is not allowed in it."""
+    """The verdict over a run.
+
+    `allowed_cells` counts the prompt layout. `foreign_cells` are the (query, key) pairs of all executed steps that join
+    stories which may not read each other, by the owner of the block each key lies in; `foreign_cells_allowed` those of
+    them that attention was allowed to read.
+    """
 
     fault: str | None
     questions: tuple[Proof, ...]
     layout: PackedLayout
     allowed_cells: int
+    foreign_cells: int
+    foreign_cells_allowed: int
     num_steps: int
     max_new_tokens: int
 
     @property
     def isolated(self) -> bool:
-        return all(proof.is_isolated for proof in self.questions)
-
-    @property
-    def foreign_cells(self) -> int:
-        """Causal cells of the row that join segments which may not read each other."""
-        total = self.layout.num_tokens
-        return total * (total + 1) // 2 - self.allowed_cells
+        return self.foreign_cells_allowed == 0 and all(proof.is_isolated for proof in self.questions)
 
     def to_json(self) -> dict[str, object]:
         """The verdict as the command line prints it."""
@@ -107,10 +108,11 @@ class Subject:
 
 @dataclass(frozen=True, eq=False)
 class Record:
-    """One executed step and the logits `[R, V]` it gave."""
+    """One executed step, the logits `[R, V]` it gave, and the sequence that wrote each block, by id."""
 
     scheduled: Scheduled
     logits: torch.Tensor
+    block_owners: np.ndarray[tuple[int], np.dtype[np.int64]]
 
 
 class Auditor:
@@ -141,7 +143,27 @@ class Auditor:
         """Run every proof for every question."""
         proofs = tuple(self._proof(subject) for subject in self.subjects if subject.question_id is not None)
         name = None if self.fault is None else self.fault.name
-        return Audit(name, proofs, layout, count_allowed(layout), len(self.records), max_new_tokens)
+        counts = np.sum([self._count_foreign(record) for record in self.records], axis=0)
+        return Audit(
+            name, proofs, layout, count_allowed(layout), int(counts[0]), int(counts[1]), len(self.records),
+            max_new_tokens,
+        )
+
+    def _count_foreign(self, record: Record) -> tuple[int, int]:
+        """The step's cells that join strangers, and how many of them attention was allowed to read."""
+        plan = record.scheduled.plan
+        allowed = dense_step(plan)
+        if self.fault is not None:
+            allowed = self.fault.broken_cells(plan, allowed)
+        blocks = plan.block_tables[plan.key_sequences, plan.key_positions // plan.block_size]
+        owners = record.block_owners[blocks]  # [K]
+        total = readable = 0
+        for index, sequence in enumerate(record.scheduled.sequences):
+            rows = slice(*plan.cu_seqlens_q[index : index + 2])
+            strangers = ~np.isin(owners, [relative.id for relative in lineage(sequence)])
+            total += (rows.stop - rows.start) * int(strangers.sum())
+            readable += int(allowed[rows, strangers].sum())
+        return total, readable
 
     def _proof(self, subject: Subject) -> Proof:
         assert subject.question_id is not None
@@ -158,7 +180,7 @@ class Auditor:
         records = []
         while (scheduled := self.scheduler.next_step()) is not None:
             logits = self._run(scheduled)
-            records.append(Record(scheduled, logits))
+            records.append(Record(scheduled, logits, self.scheduler.block_owners.copy()))
             self.scheduler.commit(scheduled)
             for sequence, row in zip(scheduled.sampled, logits, strict=True):
                 token = int(row.argmax())

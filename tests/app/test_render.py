@@ -139,7 +139,3 @@ def test_the_gauge_lists_blocks_in_use_without_the_zero_block():
                                              (float("inf"), "inf")])
 def test_small_differences_read_as_people_write_them(value, text):
     assert render.figure(value) == text
-
-
-def test_foreign_cells_of_the_drawn_mask_are_none():
-    assert render.foreign_cells_allowed(pack([3, 4, 5], [None, 0, None])) == 0

@@ -67,6 +67,17 @@ def test_tiny_models_are_isolated(tiny_engine):
     verdict = tiny_engine.audit(questions(4, 6))
     assert verdict.isolated, verdict.questions
     assert all(proof.neighbour_max_abs == 0 and proof.poison_max_abs == 0 for proof in verdict.questions)
+    assert verdict.foreign_cells > verdict.foreign_cells_allowed == 0
+
+
+def test_foreign_cells_are_counted_from_the_executed_steps(tiny_engine):
+    """By hand: two prompts of two tokens in one step; plain causal lets the second read all four cells of the first."""
+    asked = [Question(name, prompt_token_ids=(5, 6), max_new_tokens=1) for name in "ab"]
+    right = tiny_engine.audit(asked)
+    assert (right.foreign_cells, right.foreign_cells_allowed, right.allowed_cells) == (8, 0, 6)
+    assert tiny_engine.audit(asked, fault="ones-2d").foreign_cells_allowed == 4
+    assert tiny_engine.audit(asked, fault="one-cell").foreign_cells_allowed == 1
+    assert tiny_engine.audit(asked, fault="no-causal").foreign_cells_allowed == 0
 
 
 @pytest.mark.parametrize("fault", sorted(set(FAULTS) - {"adapter-shift", "no-reset"}))
