@@ -75,7 +75,7 @@ CATALOGUE: Mapping[str, tuple[str, str]] = {
         "shorten the context or ask for fewer new tokens.",
         "这个问题需要 {num_tokens} 个词元（提示加生成），但{limit_name}只容 {limit} 个；请缩短上下文或少生成一些。"),
     "limit.model": ("the model", "模型"),
-    "limit.kv": ("the KV memory", "KV 显存"),
+    "limit.kv": ("the KV memory", "KV 内存"),
     "error.too_many_questions": ("The run has {count} questions but at most {limit} are allowed; remove some.",
                                  "这次运行有 {count} 个问题，但最多允许 {limit} 个，请移除一些。"),
     "error.unknown_adapter": ("Adapter “{name}” is not loaded. Loaded: {loaded}.",
@@ -123,7 +123,7 @@ CATALOGUE: Mapping[str, tuple[str, str]] = {
     "mask.locked": ("query {q} ‘{qt}’ ({ql}) · position {position} · reads {count} of {total} keys: {runs}",
                     "查询 {q} ‘{qt}’（{ql}）· 位置 {position} · 能读 {total} 个键中的 {count} 个：{runs}"),
     # memory
-    "kv.title": ("KV memory", "KV 显存"),
+    "kv.title": ("KV memory", "KV 内存"),
     "kv.used": ("{used} of {budget} · predicted {predicted} · peak {peak}",
                 "{used} / {budget} · 预测 {predicted} · 峰值 {peak}"),
     "kv.empty": ("{budget} · {per_token} a token", "{budget} · 每词元 {per_token}"),
@@ -146,7 +146,7 @@ CATALOGUE: Mapping[str, tuple[str, str]] = {
     "verdict.unaudited": ("Not audited.", "尚未审计。"),
     "verdict.hint": ("Audit proves that no question reads another.", "“审计”会证明没有问题能读到别的问题。"),
     "verdict.running": ("Auditing: every question again by itself, with its neighbours swapped, and with foreign "
-                        "memory poisoned.", "审计中：逐个单独重跑、替换邻居、并污染他人的显存。"),
+                        "memory poisoned.", "审计中：逐个单独重跑、替换邻居、并污染他人的内存。"),
     "verdict.isolated": ("Isolated", "已隔离"),
     "verdict.leaks": ("Leaks", "有泄漏"),
     "verdict.foreign": ("{allowed} of {total} foreign cells allowed", "{total} 个外部格子中允许了 {allowed} 个"),
