@@ -40,6 +40,9 @@ class Words:
         box = gr.Dropdown(list(choices), label=self.translate(key), allow_custom_value=True, **options)
         return self._note(box, label=key)
 
+    def tab(self, key: str, **options: Any) -> gr.Tab:
+        return self._note(gr.Tab(self.translate(key), **options), label=key)
+
     def accordion(self, key: str, **options: Any) -> gr.Accordion:
         return self._note(gr.Accordion(self.translate(key), open=False, **options), label=key)
 

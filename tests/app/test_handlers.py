@@ -6,7 +6,7 @@ import json
 from itertools import pairwise
 
 from app.forms import CardValues
-from app.handlers import TEXTS, Handlers
+from app.handlers.run import TEXTS, RunHandlers
 from app.i18n import ZH, say
 from app.session import Session
 from kev_engine import Question
@@ -24,7 +24,7 @@ def final(changes):
 
 def test_a_run_fills_cards_mask_gauge_and_summary(tiny_engine):
     session = Session("preset.secrets")
-    changes = list(Handlers(tiny_engine).run(session, {"A": CARD, "B": CARD}))
+    changes = list(RunHandlers(tiny_engine).run(session, {"A": CARD, "B": CARD}))
     screen = final(changes)
     assert {"answer.A", "answer.B", "mask", "kv", "summary", TEXTS} <= set(screen)
     assert {card.status for card in session.view.cards.values()} <= {"stop", "length"}
@@ -35,7 +35,7 @@ def test_a_run_fills_cards_mask_gauge_and_summary(tiny_engine):
 
 
 def test_only_what_changed_is_yielded(tiny_engine):
-    changes = list(Handlers(tiny_engine).run(Session("preset.secrets"), {"A": CARD}))
+    changes = list(RunHandlers(tiny_engine).run(Session("preset.secrets"), {"A": CARD}))
     for before, after in pairwise(changes):
         assert not [name for name, value in after.items() if before.get(name) == value]
     assert "answer.H" not in final(changes[1:])
@@ -44,7 +44,7 @@ def test_only_what_changed_is_yielded(tiny_engine):
 def test_a_mistake_stays_in_its_card_and_the_others_run(tiny_engine):
     session = Session("preset.secrets")
     cards = {"A": CARD, "B": CardValues("Who?", temperature="hot"), "C": CardValues("Who?", "word " * 3000)}
-    screen = final(Handlers(tiny_engine).run(session, cards))
+    screen = final(RunHandlers(tiny_engine).run(session, cards))
     assert "hot" in screen["answer.B"]
     assert session.view.cards["A"].answer is not None
     assert session.view.cards["C"].error.code == "prompt_too_long"
@@ -53,7 +53,7 @@ def test_a_mistake_stays_in_its_card_and_the_others_run(tiny_engine):
 
 def test_stop_ends_the_answers_and_keeps_what_they_have(tiny_engine):
     session = Session("preset.secrets")
-    run = Handlers(tiny_engine).run(session, {"A": CardValues("Who?", temperature="1", max_new_tokens="300")})
+    run = RunHandlers(tiny_engine).run(session, {"A": CardValues("Who?", temperature="1", max_new_tokens="300")})
     for _ in run:
         if session.stream is not None and session.view.cards["A"].token_ids:
             session.stop()
@@ -64,7 +64,7 @@ def test_stop_ends_the_answers_and_keeps_what_they_have(tiny_engine):
 
 def test_a_closed_generator_frees_the_engine(tiny_engine):
     session = Session("preset.secrets")
-    run = Handlers(tiny_engine).run(session, {"A": CardValues("Who?", temperature="1", max_new_tokens="300")})
+    run = RunHandlers(tiny_engine).run(session, {"A": CardValues("Who?", temperature="1", max_new_tokens="300")})
     next(run)
     next(run)
     run.close()
@@ -74,7 +74,7 @@ def test_a_closed_generator_frees_the_engine(tiny_engine):
 
 
 def test_two_tabs_at_once_do_not_mix(tiny_engine):
-    handlers, one, two = Handlers(tiny_engine), Session("preset.secrets"), Session("preset.secrets")
+    handlers, one, two = RunHandlers(tiny_engine), Session("preset.secrets"), Session("preset.secrets")
     first = handlers.run(one, {"A": CARD})
     second = handlers.run(two, {"A": CardValues("What?", temperature="0", max_new_tokens="5")})
     for _ in zip(first, second, strict=False):
@@ -85,7 +85,7 @@ def test_two_tabs_at_once_do_not_mix(tiny_engine):
 
 
 def test_the_audit_proves_and_keeps_the_answers(tiny_engine):
-    handlers, session = Handlers(tiny_engine), Session("preset.secrets")
+    handlers, session = RunHandlers(tiny_engine), Session("preset.secrets")
     list(handlers.run(session, {"A": CARD, "B": CARD}))
     screen = final(handlers.audit(session, {"A": CARD, "B": CARD}))
     assert session.view.audit.isolated
@@ -95,7 +95,7 @@ def test_the_audit_proves_and_keeps_the_answers(tiny_engine):
 
 
 def test_another_language_renders_the_same_run(tiny_engine):
-    handlers, session = Handlers(tiny_engine), Session("preset.secrets")
+    handlers, session = RunHandlers(tiny_engine), Session("preset.secrets")
     list(handlers.run(session, {"A": CARD}))
     screen = handlers.speak(session, ZH)
     assert say(ZH, "mask.title") in screen["mask"]

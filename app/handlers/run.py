@@ -1,4 +1,4 @@
-"""What the buttons do. Every handler takes the tab's Session and yields only what changed on the page."""
+"""What the buttons of the run tab do. Every handler takes the Session and yields only what changed on the page."""
 
 from __future__ import annotations
 
@@ -33,11 +33,17 @@ Change = Mapping[str, str]
 
 
 @dataclass(frozen=True)
-class Handlers:
+class RunHandlers:
     """The page's actions on one engine; what belongs to a tab is in the Session that each call is given."""
 
     engine: Engine
     limits: Limits = LOCAL
+
+    def adapter_choices(self) -> list[tuple[str, str]]:
+        """The adapters that a card may name, as (label, name), the base first."""
+        loaded = self.engine.adapters.list()
+        named = [(f"{item.name} · r{max(item.ranks)} · {item.version[:4]}", item.name) for item in loaded]
+        return [("base", ""), *named]
 
     def cards(self, is_open: Sequence[bool], values: Sequence[str]) -> dict[str, CardValues]:
         """The open cards by id, out of the flat row of all fields of all cards."""

@@ -1,0 +1,53 @@
+"""One catalogue, two languages: every word of the page, for gr.I18n, for Python and for the canvas. One file a tab."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from string import Formatter
+
+from app.i18n import page, run
+from kev_engine.errors import KevError
+
+EN, ZH = "en", "zh-CN"
+LANGUAGES = (EN, ZH)
+
+PARTS = (page.WORDS, run.WORDS)
+CATALOGUE: Mapping[str, tuple[str, str]] = {key: pair for part in PARTS for key, pair in part.items()}
+
+_POSITION = {language: index for index, language in enumerate(LANGUAGES)}
+
+
+def say(language: str, key: str, **facts: object) -> str:
+    """The text of `key` in `language`, with its placeholders filled from `facts`."""
+    return CATALOGUE[key][_POSITION[language]].format(**facts)
+
+
+def texts(language: str) -> dict[str, str]:
+    """Every text of one language by its key, placeholders unfilled: what the browser gets."""
+    return {key: pair[_POSITION[language]] for key, pair in CATALOGUE.items()}
+
+
+def placeholders(text: str) -> set[str]:
+    """The names between braces."""
+    return {name for _, name, _, _ in Formatter().parse(text) if name}
+
+
+def sentence(error: KevError, language: str) -> str:
+    """The error as one sentence in `language`, from its code and facts."""
+    facts = dict(error.facts)
+    field = str(facts.get("field", ""))
+    if error.code == "invalid_field":
+        name = say(language, f"field.{field}") if f"field.{field}" in CATALOGUE else field
+        if field == "question":
+            return say(language, "error.empty", field=name)
+        if f"way.{field}" in CATALOGUE:
+            way = say(language, f"way.{field}")
+            return say(language, "error.field", field=name, value=facts["value"], way=way)
+        return say(language, "error.invalid_field", field=name, value=facts["value"], way_out=facts["way_out"])
+    if error.code in ("limit_text", "limit_tokens"):
+        facts["field"] = say(language, f"field.{field}")
+    if error.code == "prompt_too_long":
+        key = "limit.model" if "model" in str(facts["limit_name"]) else "limit.kv"
+        facts["limit_name"] = say(language, key)
+    key = f"error.{error.code}"
+    return say(language, key, **facts) if key in CATALOGUE else say(language, "error.other", message=str(error))

@@ -1,0 +1,21 @@
+"""The top of the page as HTML."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from app.i18n import say
+from app.render.text import escape
+
+if TYPE_CHECKING:
+    from kev_engine.runtime.engine import EngineInfo
+    from kev_engine.sampling.temperature import TemperatureVersion
+
+
+def masthead(info: EngineInfo, default: TemperatureVersion, language: str) -> str:
+    """The name, what is loaded, and the default temperature with its version."""
+    loaded = " · ".join([info.model, info.dtype, info.backend, say(language, "threads", count=info.threads)])
+    temperature = say(language, "temperature_default", value=f"{default.value:.2f}", version=default.version)
+    return (f'<a class="skip" href="#cards">{escape(say(language, "skip"))}</a>'
+            f"<h1>{escape(say(language, 'title'))}</h1>"
+            f'<span class="chip">{escape(loaded)}</span><span class="chip">{escape(temperature)}</span>')

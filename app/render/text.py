@@ -1,0 +1,44 @@
+"""Text and numbers as HTML and JSON: everything that a user wrote passes through here."""
+
+from __future__ import annotations
+
+import html
+import json
+
+from app.i18n import say
+
+_LIVE = str.maketrans({"$": "&#36;", "{": "&#123;", "}": "&#125;", "`": "&#96;"})
+
+
+def escape(text: object) -> str:
+    """The text as HTML that shows it: no markup in it, and nothing a JavaScript template would execute."""
+    return html.escape(str(text), quote=True).translate(_LIVE)
+
+
+def to_json(value: object) -> str:
+    """The value for a canvas, as JSON."""
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def note(key: str, language: str) -> str:
+    """The line under the presets: what the chosen one shows."""
+    return f'<p class="hint">{escape(say(language, f"{key}.note"))}</p>'
+
+
+def sentence_line(key: str, language: str, **facts: object) -> str:
+    """A sentence about the page itself, in the place of the note."""
+    return f'<p class="mistake" role="alert">{escape(say(language, key, **facts))}</p>'
+
+
+def mib(size: int) -> str:
+    """Bytes in MiB, with the digits a person needs."""
+    value = size / 2**20
+    return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.1f}"
+
+
+def figure(value: float) -> str:
+    """A small difference as a person writes it: 0, 3e-6, 0.12."""
+    if value == 0 or value >= 0.1:
+        return f"{value:.3g}"
+    mantissa, exponent = f"{value:.0e}".split("e")
+    return f"{mantissa}e{int(exponent)}"
