@@ -17,7 +17,10 @@ NOBODY = -1
 
 @dataclass(frozen=True, eq=False)
 class Scheduled:
-    """A plan and the sequences behind it: `sequences[c]` is chunk c's, `sampled[r]` the one that row r draws for."""
+    """A plan and the sequences behind it: `sequences[c]` is chunk c's, `sampled[r]` the one that row r draws for.
+
+    A sequence with a draft draws in several rows: behind its last token, and behind each guess.
+    """
 
     plan: StepPlan
     sequences: tuple[Sequence, ...]
@@ -72,12 +75,20 @@ class Scheduler:
             not (sequence.num_output and sequence.num_pending == 1)
         ]
         budget = self.token_budget - len(decodes)
-        taking = [(sequence, 1) for sequence in decodes]
+        prompts = []
         for sequence in prefills:
             count = min(sequence.num_pending, budget)
             if count > 0:
-                taking.append((sequence, count))
+                prompts.append((sequence, count))
                 budget -= count
+        taking = []
+        for sequence in decodes:
+            # Guesses take what prompts leave.
+            num_guesses = max(min(len(sequence.draft), budget), 0)
+            taking.append((sequence, 1 + num_guesses))
+            budget -= num_guesses
+        taking.sort(key=lambda taken: taken[1] > 1)
+        taking += prompts
         return self._plan(taking) if taking else None
 
     def _admit(self) -> None:
@@ -122,20 +133,25 @@ class Scheduler:
 
     def _plan(self, taking: list[tuple[Sequence, int]]) -> Scheduled:
         size = self.pool.block_size
-        chunks, tokens, positions, slots, sample_rows, sampled = [], [], [], [], [], []
+        chunks, tokens, positions, slots = [], [], [], []
+        sample_rows: list[int] = []
+        sampled: list[Sequence] = []
         row = 0
         for sequence, count in taking:
             start = sequence.num_computed
             chunks.append(Chunk(sequence.id, start, count))
-            tokens.append(np.asarray(sequence.tokens[start : start + count], dtype=np.int64))
+            num_known = len(sequence.tokens) - start
+            guesses = sequence.draft[: max(count - num_known, 0)]
+            tokens.append(np.asarray(sequence.tokens[start : start + count] + guesses, dtype=np.int64))
             where = np.arange(start, start + count, dtype=np.int64)
             positions.append(where)
             table = np.asarray(sequence.block_table, dtype=np.int64)
             slots.append(table[where // size] * size + where % size)
             row += count
-            if start + count == len(sequence.tokens) and not sequence.is_context:
-                sample_rows.append(row - 1)
-                sampled.append(sequence)
+            if count >= num_known and not sequence.is_context:
+                drawing = range(row - 1 - len(guesses), row)
+                sample_rows += drawing
+                sampled += [sequence] * len(drawing)
         counts = [count for _, count in taking]
         copies, self._copies = tuple(self._copies), []
         plan = StepPlan(
@@ -153,9 +169,13 @@ class Scheduler:
         return Scheduled(plan, tuple(sequence for sequence, _ in taking), tuple(sampled))
 
     def commit(self, done: Scheduled) -> None:
-        """Record that the forward of this plan has stored its keys and values; children of finished contexts start."""
+        """Record that the forward of this plan has stored its keys and values; children of finished contexts start.
+
+        What was stored of a draft does not count: the slots of guesses that come true are taken over by
+        `Sequence.append`, the others are written again before anything reads them.
+        """
         for chunk, sequence in zip(done.plan.chunks, done.sequences, strict=True):
-            sequence.num_computed += chunk.num_new
+            sequence.num_computed = min(chunk.num_keys, len(sequence.tokens))
         for child in list(self.running):
             if not child.has_started and child.parent is not None and child.parent.is_prefilled:
                 self._start(child)

@@ -25,6 +25,10 @@ class Sequence:
     block_table: list[int] = field(init=False, default_factory=list)
     num_shared_blocks: int = field(init=False, default=0)
     num_children_waiting: int = field(init=False, default=0)
+    draft: list[int] = field(init=False, default_factory=list)
+    """Guessed tokens behind the last one. A decode step takes as many along as the budget leaves room for."""
+    is_scored: bool = field(init=False, default=False)
+    """Log-probabilities of this prompt are wanted: each of its rows is computed, none taken from a cache."""
     has_started: bool = field(init=False, default=False)
     is_finished: bool = field(init=False, default=False)
 
@@ -34,6 +38,11 @@ class Sequence:
         self.num_computed = self.num_inherited
         if self.parent is not None:
             self.parent.num_children_waiting += 1
+
+    def append(self, token_id: int, is_stored: bool = False) -> None:
+        """Go on by one token; `is_stored`: it was guessed, and its key and value are in place."""
+        self.tokens.append(token_id)
+        self.num_computed += is_stored
 
     @property
     def is_context(self) -> bool:
