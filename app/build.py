@@ -12,6 +12,7 @@ import gradio as gr
 from app.forms import CARD_IDS, LOCAL, PUBLIC
 from app.handlers.run import RunHandlers
 from app.i18n import EN, LANGUAGES, ZH, texts
+from app.live_engine import LiveEngine
 from app.panels import run as run_panel
 from app.panels.words import Words
 from app.presets import presets
@@ -28,9 +29,11 @@ _ASSETS = Path(__file__).parents[1] / "assets"
 _LANGUAGE_NAMES = (("EN", EN), ("中文", ZH))
 
 
-def build_app(engine: Engine, is_public: bool | None = None) -> gr.Blocks:
+def build_app(engine: Engine | LiveEngine, is_public: bool | None = None) -> gr.Blocks:
     """The workbench over a loaded engine; `is_public` None: yes on a Hugging Face Space. Launch with page_options()."""
     is_public = bool(os.environ.get("SPACE_ID")) if is_public is None else is_public
+    # The tabs see the engine of the moment, whichever model was chosen in the page.
+    engine = engine if isinstance(engine, LiveEngine) else LiveEngine(engine)
     handlers = RunHandlers(engine, PUBLIC if is_public else LOCAL)
     words = Words(_translations())
     examples = presets(engine.adapters.names())

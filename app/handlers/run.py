@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from app import render
 from app.forms import CARD_IDS, FIELDS, LOCAL, CardValues, Limits, Parsed, parse_all
+from app.live_engine import LiveEngine
 from app.run_view import ERROR, CardView, RunView
 from app.session import Session
 from kev_engine import Finished, KevError, PlanMade, Refused, RunFinished
@@ -36,7 +37,7 @@ Change = Mapping[str, str]
 class RunHandlers:
     """The page's actions on one engine; what belongs to a tab is in the Session that each call is given."""
 
-    engine: Engine
+    engine: Engine | LiveEngine
     limits: Limits = LOCAL
 
     def adapter_choices(self) -> list[tuple[str, str]]:
