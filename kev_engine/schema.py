@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
@@ -73,7 +74,8 @@ class Question:
     """One question of a run, with its own context, adapter and sampling.
 
     Exactly one of `question`, `messages` and `prompt_token_ids` is given. `n` samples are drawn; `draft` is the number
-    of tokens a prompt-lookup draft may propose (0 = off).
+    of tokens a prompt-lookup draft may propose (0 = off). `logprobs` asks for the log-probability of every drawn token
+    and the five likeliest in its place, `prompt_logprobs` for those of the prompt's tokens.
     """
 
     id: str
@@ -93,6 +95,8 @@ class Question:
     regex: str | None = None
     choices: tuple[str, ...] | None = None
     draft: int = 0
+    logprobs: bool = False
+    prompt_logprobs: bool = False
 
     def __post_init__(self) -> None:
         try:
@@ -155,7 +159,8 @@ QUESTION_KEYS = (*_QUESTION_KEYS, *_SAMPLING_KEYS)
 """What a question's JSON object may hold."""
 _TYPES: dict[str, tuple[type, ...]] = {
     "id": (str,), "question": (str,), "context": (str,), "shared": (str,), "system": (str,), "adapter": (str,),
-    "regex": (str,), "json_schema": (Mapping,), "ignore_eos": (bool,), "messages": (list, tuple),
+    "regex": (str,), "json_schema": (Mapping,), "ignore_eos": (bool,), "logprobs": (bool,),
+    "prompt_logprobs": (bool,), "messages": (list, tuple),
     "prompt_token_ids": (list, tuple), "stop": (list, tuple), "choices": (list, tuple), "order": (list, tuple),
 }
 _TYPE_WORDS = {str: "text", Mapping: "a JSON object", bool: "true or false", list: "a list"}
@@ -224,6 +229,9 @@ class TokenLogprob:
     token_id: int
     logprob: float
 
+    def to_json(self) -> dict[str, object]:
+        return {"token_id": self.token_id, "logprob": self.logprob}
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -231,6 +239,9 @@ class Answer:
 
     `finish_reason` is stop, length, cancelled or error; `error` holds the sentence in the last case. Times are in ms
     from submit (TTFT, first readable text) and the mean between later tokens (TPOT); None where there was none.
+    `logprobs[i]` and `alternatives[i]` (the five likeliest, likeliest first) belong to `token_ids[i]`;
+    `prompt_logprobs[p]` to the prompt's token p, None for the first, which nothing predicts. Each is empty where it was
+    not asked for.
     """
 
     question_id: str
@@ -253,15 +264,24 @@ class Answer:
     tpot_ms: float | None = None
     logprobs: tuple[TokenLogprob, ...] = ()
     alternatives: tuple[tuple[TokenLogprob, ...], ...] = ()
+    prompt_logprobs: tuple[TokenLogprob | None, ...] = ()
 
     @property
     def output_tokens(self) -> int:
         return len(self.token_ids)
 
+    @property
+    def prompt_perplexity(self) -> float | None:
+        """exp of the mean negative log-probability of the prompt's tokens; None where it was not asked for, where the
+        prompt is one token, and where it is too large for a float."""
+        scored = [item.logprob for item in self.prompt_logprobs if item is not None]
+        mean = -math.fsum(scored) / len(scored) if scored else math.inf
+        return math.exp(mean) if mean < math.log(sys.float_info.max) else None
+
     def to_json(self) -> dict[str, object]:
-        """The answer as the command line prints it."""
+        """The answer as the command line prints it; log-probabilities only where they were asked for."""
         sampling = {item.name: getattr(self.sampling, item.name) for item in fields(self.sampling)}
-        return {
+        row: dict[str, object] = {
             "id": self.question_id, "text": self.text, "token_ids": list(self.token_ids),
             "finish_reason": self.finish_reason, "error": self.error,
             "adapter": self.adapter, "adapter_version": self.adapter_version,
@@ -269,8 +289,17 @@ class Answer:
             "sampling": {**sampling, "order": list(self.sampling.order), "max_new_tokens": self.max_new_tokens},
             "prompt_tokens": self.prompt_tokens, "cached_tokens": self.cached_tokens,
             "output_tokens": self.output_tokens, "ttft_ms": self.ttft_ms, "first_text_ms": self.first_text_ms,
-            "tpot_ms": self.tpot_ms, "sample": self.sample,
+            "tpot_ms": self.tpot_ms, "sample": self.sample, "matched_stop": self.matched_stop,
         }
+        if self.logprobs:
+            pairs = zip(self.logprobs, self.alternatives, strict=True)
+            row["logprobs"] = [
+                {**chosen.to_json(), "alternatives": [item.to_json() for item in others]} for chosen, others in pairs
+            ]
+        if self.prompt_logprobs:
+            row["prompt_logprobs"] = [None if item is None else item.to_json() for item in self.prompt_logprobs]
+            row["prompt_perplexity"] = self.prompt_perplexity
+        return row
 
 
 @dataclass(frozen=True)

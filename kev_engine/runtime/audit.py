@@ -160,7 +160,7 @@ class Auditor:
         total = readable = 0
         for index, sequence in enumerate(record.scheduled.sequences):
             rows = slice(*plan.cu_seqlens_q[index : index + 2])
-            strangers = ~np.isin(owners, [relative.id for relative in lineage(sequence)])
+            strangers = ~np.isin(owners, [relative.id for relative in sequence.lineage])
             total += (rows.stop - rows.start) * int(strangers.sum())
             readable += int(allowed[rows, strangers].sum())
         return total, readable
@@ -216,7 +216,7 @@ class Auditor:
 
     def _replay(self, sequence: Sequence, rng: np.random.Generator | None = None, poison: bool = False) -> float:
         """All recorded steps once more, with foreign tokens or foreign memory changed: max |Δlogit| of my rows."""
-        mine = lineage(sequence)
+        mine = sequence.lineage
         if poison:
             self.storage.fill(range(1, self.pool.num_blocks), float("nan"))
         worst = 0.0
@@ -258,14 +258,6 @@ class Auditor:
             for record in records for row, owner in enumerate(record.scheduled.sampled) if owner is sequence
         ]
         return torch.stack(rows)
-
-
-def lineage(sequence: Sequence) -> list[Sequence]:
-    """The sequence and its ancestors."""
-    chain = [sequence]
-    while chain[-1].parent is not None:
-        chain.append(chain[-1].parent)
-    return chain
 
 
 def _max_abs(left: torch.Tensor, right: torch.Tensor) -> float:

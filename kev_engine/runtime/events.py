@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from kev_engine.errors import KevError
 from kev_engine.isolation.layout import IntArray, PackedLayout, SegmentArray
 from kev_engine.isolation.plan import StepPlan
-from kev_engine.schema import Answer, RunStats
+from kev_engine.schema import Answer, RunStats, TokenLogprob
 
 FREE, OTHERS, RESERVED = -1, -2, -3
 
@@ -76,12 +76,17 @@ class Step:
 
 @dataclass(frozen=True)
 class TextDelta:
-    """New readable text of a question; `token_ids` are the tokens drawn since the last delta."""
+    """New readable text of a question; `token_ids` are the tokens drawn since the last delta.
+
+    `logprobs[i]` and `alternatives[i]` belong to `token_ids[i]`; both are empty where they were not asked for.
+    """
 
     question_id: str
     text: str
     token_ids: tuple[int, ...]
     sample: int = 0
+    logprobs: tuple[TokenLogprob, ...] = ()
+    alternatives: tuple[tuple[TokenLogprob, ...], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -176,6 +176,8 @@ class Intake:
                 self._facts.stop_token_ids, temperature.version, version.version,
                 grammar.copy() if grammar is not None else None,
             )
+            for relative in sequence.lineage:
+                relative.is_scored |= question.prompt_logprobs
             stories.append(Story(sequence, self._info(question.id, rest, question, version, sample=number), reply))
         return stories
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import torch
 
 from kev_engine.adapters.router import Router
@@ -11,7 +15,11 @@ from kev_engine.attention.base import AttentionBackend, Execution
 from kev_engine.attention.dense import DenseBackend
 from kev_engine.cache.storage import KVStorage
 from kev_engine.isolation.faults import Fault
+from kev_engine.isolation.layout import IntArray
 from kev_engine.isolation.plan import StepPlan
+
+HEAD_ROWS = 256
+"""Rows whose logits are held at once where a prompt is scored: 50 MB in fp32 for 49,152 tokens."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,9 +50,63 @@ class ModelRunner:
         logits: torch.Tensor = output.logits[0]  # [R, V]
         return logits
 
+    @torch.inference_mode()
+    def run_scored(
+        self, plan: StepPlan, storage: KVStorage, rows: IntArray, targets: IntArray
+    ) -> tuple[torch.Tensor, list[float]]:
+        """What `run` returns, and the natural-log probability that row `rows[n]` of the step gives token `targets[n]`.
+
+        The same forward; only the head is called again, for a few rows at a time. Not finite where the logits are not.
+        """
+        decoded: list[Any] = []
+        decoder: Any = self.model.get_decoder()  # type: ignore[operator]
+        handle = decoder.register_forward_hook(lambda module, inputs, output: decoded.append(output))
+        try:
+            logits = self.run(plan, storage)
+        finally:
+            handle.remove()
+        scores: list[float] = []
+        for start in range(0, len(rows), HEAD_ROWS):
+            part = slice(start, start + HEAD_ROWS)
+            kept, where = np.unique(rows[part], return_inverse=True)
+            given = self._head(decoded[0], plan, kept)  # [kept, V]
+            at = self._tensor(where), self._tensor(targets[part])
+            scores += (given[at] - given.logsumexp(dim=-1)[at[0]]).tolist()
+        return logits, scores
+
+    def _head(self, decoded: Any, plan: StepPlan, rows: IntArray) -> torch.Tensor:
+        """The logits of these rows of a decoded step, `[R, V]` in fp32: the model itself, its decoder left out."""
+        output = replace(decoded, last_hidden_state=decoded.last_hidden_state[:, self._tensor(rows)])
+        with self.router.step(plan.adapter_ids, rows), _without_decoder(self.model, output):
+            logits: torch.Tensor = self.model(input_ids=None, use_cache=False).logits[0]
+        return logits.float()
+
     def _tensor(self, array: object) -> torch.Tensor:
         return torch.from_numpy(array).to(self.device)
 
     def dense(self, fault: Fault | None = None) -> ModelRunner:
         """The same model behind the oracle, or behind an oracle that is broken on purpose."""
         return replace(self, backend=DenseBackend(fault))
+
+
+class _Decoded(torch.nn.Module):
+    """Stands in for a decoder whose output is known."""
+
+    def __init__(self, output: Any) -> None:
+        super().__init__()
+        self.output = output
+
+    def forward(self, **keywords: object) -> Any:
+        return self.output
+
+
+@contextmanager
+def _without_decoder(model: Any, output: Any) -> Iterator[None]:
+    """A block in which the model is only what follows its decoder: the head, and in some families a scaling."""
+    name = model.base_model_prefix
+    decoder = getattr(model, name)
+    setattr(model, name, _Decoded(output))
+    try:
+        yield
+    finally:
+        setattr(model, name, decoder)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
+from functools import cached_property
 
-from kev_engine.errors import KevError
+import numpy as np
+import torch
+
+from kev_engine.errors import KevError, UnusableLogits
+from kev_engine.isolation.layout import IntArray
+from kev_engine.runtime.events import TextDelta
 from kev_engine.runtime.sequence import Sequence
 from kev_engine.sampling.grammar import Grammar
-from kev_engine.sampling.sampler import RowState
+from kev_engine.sampling.sampler import Draw, RowState
 from kev_engine.schema import Answer, Question, SamplingParams, TokenLogprob
 from kev_engine.text.detokenize import Detokenizer
 from kev_engine.text.stop import StopMatcher
@@ -40,22 +48,73 @@ class Reply:
     texts: list[str] = field(default_factory=list)
     logprobs: list[TokenLogprob] = field(default_factory=list)
     alternatives: list[tuple[TokenLogprob, ...]] = field(default_factory=list)
+    prompt_scores: dict[int, float] = field(default_factory=dict)
+    """Log-probability of the prompt's token at each position, from the second on."""
     matched_stop: str | None = None
     finish_reason: str | None = None
     error: KevError | None = None
 
-    def row(self) -> RowState:
-        """What the next token is drawn with."""
+    @cached_property
+    def prompt_token_ids(self) -> IntArray:
+        return np.asarray(self.sequence.tokens[: self.sequence.num_prompt], dtype=np.int64)
+
+    def rows(self, num_rows: int) -> list[RowState]:
+        """What the rows of a step draw with: the one behind the last token, and those behind each guess."""
         assert self.params.seed is not None
-        allowed = None if self.grammar is None else self.grammar.mask()
-        prompt = self.sequence.tokens[: self.sequence.num_prompt] if self._reads_prompt else ()
-        return RowState(self.params, self.params.seed, prompt, self.output, self.sample, allowed)
+        guesses = self.sequence.draft[: num_rows - 1]
+        return [
+            RowState(
+                self.params, self.params.seed, self.prompt_token_ids, [*self.output, *guesses[:count]], self.sample,
+                allowed, self.question.logprobs,
+            )
+            for count, allowed in enumerate(self._allowed(guesses))
+        ]
 
-    @property
-    def _reads_prompt(self) -> bool:
-        return self.params.repetition_penalty != 1
+    def _allowed(self, guesses: Many[int]) -> list[torch.Tensor | None]:
+        """What the grammar lets through in each row; it comes back to where it stood."""
+        if self.grammar is None:
+            return [None] * (len(guesses) + 1)
+        masks: list[torch.Tensor | None] = [self.grammar.mask()]
+        for guess in guesses:
+            self.grammar.consume(guess)
+            masks.append(self.grammar.mask())
+        self.grammar.rollback(len(guesses))
+        return masks
 
-    def add(self, token_id: int) -> str:
+    def take(self, draws: Many[Draw]) -> TextDelta:
+        """Go on by what the step's rows drew and return what may be shown; sets `finish_reason` at the last token.
+
+        A row behind a guess counts where everything before it was drawn as guessed. So the answer is the one that would
+        have been drawn token by token: each row has the number and the history of its own place.
+        """
+        guesses = self.sequence.draft[: len(draws) - 1]
+        self.sequence.draft = []
+        text, first = "", len(self.output)
+        for index, draw in enumerate(draws):
+            if draw.error is not None:
+                self.fail(UnusableLogits(self.question.id, draw.error))
+                break
+            is_confirmed = index < len(guesses) and draw.token_id == guesses[index]
+            text += self._add(draw, is_confirmed)
+            if self.finish_reason is not None or not is_confirmed:
+                break
+        return self._delta(text, first)
+
+    def _delta(self, text: str, first: int) -> TextDelta:
+        """What is told of the output from token `first` on."""
+        return TextDelta(
+            self.question.id, text, tuple(self.output[first:]), self.sample, tuple(self.logprobs[first:]),
+            tuple(self.alternatives[first:]),
+        )
+
+    def score(self, position: int, logprob: float) -> None:
+        """Take note of the log-probability of the prompt's token at this position."""
+        if not math.isfinite(logprob):
+            reason = f"the log-probability of prompt token {position} is {logprob}, so the prompt cannot be scored"
+            self.fail(UnusableLogits(self.question.id, reason))
+        self.prompt_scores[position] = logprob
+
+    def _add(self, draw: Draw, is_stored: bool) -> str:
         """Take one drawn token and return the text that may now be shown; sets `finish_reason` when it was the last.
 
         A stop token ends the answer and belongs to its `token_ids`, not to its text.
@@ -64,8 +123,12 @@ class Reply:
         self.last_token_at = now
         if self.first_token_at is None:
             self.first_token_at = now
-        self.sequence.tokens.append(token_id)
+        token_id = draw.token_id
+        self.sequence.append(token_id, is_stored)
         self.output.append(token_id)
+        if draw.logprob is not None:
+            self.logprobs.append(draw.logprob)
+            self.alternatives.append(draw.alternatives)
         if self.grammar is not None and token_id not in self.stop_token_ids:
             self.grammar.consume(token_id)
         if token_id in self.stop_token_ids and (self.grammar is not None or not self.question.ignore_eos):
@@ -89,9 +152,9 @@ class Reply:
             return self._show(text + rest)
         return self._show(text + rest + self.matcher.flush())
 
-    def cancel(self) -> str:
-        """End where it stands; the text that was held back is returned."""
-        return self._end(CANCELLED)
+    def cancel(self) -> TextDelta:
+        """End where it stands; the text that was held back is told."""
+        return self._delta(self._end(CANCELLED), len(self.output))
 
     def fail(self, error: KevError) -> None:
         self.finish_reason = ERROR
@@ -130,7 +193,16 @@ class Reply:
             tpot_ms=tpot,
             logprobs=tuple(self.logprobs),
             alternatives=tuple(self.alternatives),
+            prompt_logprobs=self._prompt_logprobs(),
         )
+
+    def _prompt_logprobs(self) -> tuple[TokenLogprob | None, ...]:
+        """Empty where they were not asked for, or the answer ended before the whole prompt was scored."""
+        token_ids = self.prompt_token_ids.tolist()
+        if not self.question.prompt_logprobs or len(self.prompt_scores) < len(token_ids) - 1:
+            return ()
+        positions = range(1, len(token_ids))
+        return (None, *(TokenLogprob(token_ids[position], self.prompt_scores[position]) for position in positions))
 
     def _ms_since_submit(self, moment: float | None) -> float | None:
         return None if moment is None else (moment - self.submitted_at) * 1000

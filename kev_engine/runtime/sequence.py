@@ -45,6 +45,11 @@ class Sequence:
         self.num_computed += is_stored
 
     @property
+    def lineage(self) -> list[Sequence]:
+        """The sequence and its ancestors."""
+        return [self] if self.parent is None else [self, *self.parent.lineage]
+
+    @property
     def is_context(self) -> bool:
         return self.max_new_tokens == 0
 

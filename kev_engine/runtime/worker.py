@@ -5,22 +5,24 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import torch
 
 from kev_engine.cache.storage import KVStorage
-from kev_engine.errors import EngineClosed, EngineFailed, KevError, UnusableLogits
+from kev_engine.errors import EngineClosed, EngineFailed, KevError
 from kev_engine.runtime.events import TextDelta
 from kev_engine.runtime.model_runner import ModelRunner
 from kev_engine.runtime.reply import Reply
 from kev_engine.runtime.run import ActiveRun, StepTimes
 from kev_engine.runtime.scheduler import Scheduled, Scheduler
-from kev_engine.sampling.sampler import sample
+from kev_engine.runtime.scores import scored_rows
+from kev_engine.sampling.sampler import Draw, sample
 
 
 @dataclass(frozen=True, eq=False)
@@ -124,7 +126,7 @@ class Worker:
     def _cancel(self, run: ActiveRun, question_id: str | None) -> None:
         for reply in run.replies:
             if reply.finish_reason is None and question_id in (None, reply.question.id):
-                self._tell(run, reply, reply.cancel(), ())
+                self._tell(run, reply.cancel())
                 run.finish(reply, self.scheduler)
         self._retire(run)
 
@@ -146,7 +148,7 @@ class Worker:
             planned = time.perf_counter()
             for reply in self._replies(scheduled):
                 reply.scheduled_at = reply.scheduled_at or planned
-            logits = self.runner.run(scheduled.plan, self.storage)
+            logits = self._forward(scheduled)
             forwarded = time.perf_counter()
             self.scheduler.commit(scheduled)
             drawn = self._draw(scheduled, logits)
@@ -163,30 +165,34 @@ class Worker:
         chosen = set(scheduled.sequences)
         return [reply for run in self._runs for reply in run.replies if reply.sequence in chosen]
 
-    def _draw(self, scheduled: Scheduled, logits: torch.Tensor) -> dict[int, int | KevError]:
-        """The token drawn for each sampled sequence, by sequence id; an error where its logits are unusable."""
+    def _forward(self, scheduled: Scheduled) -> torch.Tensor:
+        """The logits `[R, V]` of the step; its prompt tokens are scored on the way where that was asked for."""
+        scored = scored_rows(scheduled, (reply for run in self._runs for reply in run.replies))
+        if scored is None:
+            return self.runner.run(scheduled.plan, self.storage)
+        logits, logprobs = self.runner.run_scored(scheduled.plan, self.storage, scored.rows, scored.targets)
+        for reply, position, logprob in zip(scored.replies, scored.positions.tolist(), logprobs, strict=True):
+            if reply.finish_reason is None:
+                reply.score(position, logprob)
+        return logits
+
+    def _draw(self, scheduled: Scheduled, logits: torch.Tensor) -> dict[int, list[Draw]]:
+        """What the rows of each sampled sequence drew, by sequence id."""
         by_sequence = {reply.sequence: reply for run in self._runs for reply in run.replies}
-        replies = [by_sequence[sequence] for sequence in scheduled.sampled]
-        if not replies:
+        num_rows = Counter(scheduled.sampled)
+        if not num_rows:
             return {}
-        sampled = sample(logits, [reply.row() for reply in replies])
-        return {
-            reply.sequence.id: token if error is None else UnusableLogits(reply.question.id, error)
-            for reply, token, error in zip(replies, sampled.token_ids, sampled.errors, strict=True)
-        }
+        rows = [row for sequence, count in num_rows.items() for row in by_sequence[sequence].rows(count)]
+        draws = iter(sample(logits, rows).draws)
+        return {sequence.id: list(islice(draws, count)) for sequence, count in num_rows.items()}
 
     def _advance(
-        self, run: ActiveRun, scheduled: Scheduled, drawn: dict[int, int | KevError], times: StepTimes
+        self, run: ActiveRun, scheduled: Scheduled, drawn: dict[int, list[Draw]], times: StepTimes
     ) -> None:
         started = time.perf_counter()
         for reply in run.replies:
-            if reply.finish_reason is not None or reply.sequence.id not in drawn:
-                continue
-            token = drawn[reply.sequence.id]
-            if isinstance(token, KevError):
-                reply.fail(token)
-            else:
-                self._tell(run, reply, reply.add(token), (token,))
+            if reply.finish_reason is None and reply.sequence.id in drawn:
+                self._tell(run, reply.take(drawn[reply.sequence.id]))
         run.text_ms += (time.perf_counter() - started) * 1e3
         run.record(scheduled, self.scheduler, self.storage.bytes_per_block, times)
         for reply in run.replies:
@@ -194,9 +200,9 @@ class Worker:
                 run.finish(reply, self.scheduler)
         self._retire(run)
 
-    def _tell(self, run: ActiveRun, reply: Reply, text: str, token_ids: tuple[int, ...]) -> None:
-        if text or token_ids:
-            run.events.put(TextDelta(reply.question.id, text, token_ids, reply.sample))
+    def _tell(self, run: ActiveRun, delta: TextDelta) -> None:
+        if delta.text or delta.token_ids:
+            run.events.put(delta)
 
     def _retire(self, run: ActiveRun, error: KevError | None = None) -> None:
         if error is None and not run.is_done:

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from kev_engine.sampling.steps import STEPS, has_penalties
+from kev_engine.sampling.steps import STEPS, TokenIds, has_penalties
 from kev_engine.schema import SamplingParams, TokenLogprob
 
 NUM_ALTERNATIVES = 5
@@ -44,8 +44,8 @@ class RowState:
 
     params: SamplingParams
     seed: int
-    prompt_token_ids: Sequence[int] = ()
-    output_token_ids: Sequence[int] = ()
+    prompt_token_ids: TokenIds = ()
+    output_token_ids: TokenIds = ()
     sample: int = 0
     allowed: Tensor | None = None
     has_logprobs: bool = False
@@ -65,6 +65,16 @@ class RowState:
 
 
 @dataclass(frozen=True)
+class Draw:
+    """What one row gave: see Sampled."""
+
+    token_id: int
+    error: str | None = None
+    logprob: TokenLogprob | None = None
+    alternatives: tuple[TokenLogprob, ...] = ()
+
+
+@dataclass(frozen=True)
 class Sampled:
     """Row by row: the token (NO_TOKEN where there is an error), the error, and, where asked for, natural-log
     probabilities under the model's own distribution: of the token, and of the five likeliest, likeliest first."""
@@ -73,6 +83,12 @@ class Sampled:
     errors: tuple[str | None, ...]
     logprobs: tuple[TokenLogprob | None, ...]
     alternatives: tuple[tuple[TokenLogprob, ...], ...]
+
+    @property
+    def draws(self) -> list[Draw]:
+        """The same, one value a row."""
+        rows = zip(self.token_ids, self.errors, self.logprobs, self.alternatives, strict=True)
+        return [Draw(*row) for row in rows]
 
 
 @torch.inference_mode()
@@ -164,5 +180,6 @@ def _logprobs(
         own = logprobs.gather(1, torch.tensor([[tokens[index]] for index in wanted], device=logits.device))
         for index, value, top_ids, top in zip(wanted, own[:, 0].tolist(), ids.tolist(), values.tolist(), strict=True):
             chosen[index] = TokenLogprob(tokens[index], value)
-            alternatives[index] = tuple(map(TokenLogprob, top_ids, top))
+            likeliest = map(TokenLogprob, top_ids, top)
+            alternatives[index] = tuple(item for item in likeliest if item.logprob > -math.inf)
     return tuple(chosen), tuple(alternatives)

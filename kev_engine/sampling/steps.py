@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -22,15 +24,18 @@ LARGEST_SCORE = 1e37
 """Rows that a division would lift above it are shifted down first, so that their highest score becomes 0."""
 
 
+TokenIds = Sequence[int] | npt.NDArray[np.int64]
+
+
 class Row(Protocol):
     """What the steps know about a row."""
 
     @property
     def params(self) -> SamplingParams: ...
     @property
-    def prompt_token_ids(self) -> Sequence[int]: ...
+    def prompt_token_ids(self) -> TokenIds: ...
     @property
-    def output_token_ids(self) -> Sequence[int]: ...
+    def output_token_ids(self) -> TokenIds: ...
 
 
 def penalise(scores: Tensor, rows: Sequence[Row]) -> Tensor:
@@ -41,13 +46,14 @@ def penalise(scores: Tensor, rows: Sequence[Row]) -> Tensor:
     def change(part: Tensor) -> Tensor:
         params = [rows[index].params for index in active]
         outputs = [rows[index].output_token_ids for index in active]
-        histories = [[*rows[index].prompt_token_ids, *rows[index].output_token_ids] for index in active]
+        prompts = [rows[index].prompt_token_ids for index in active]
         vocab_size, flat = part.shape[-1], part.flatten()
-        seen, _ = _occurrences(histories, part)
+        # A cell that is named twice is read before it is written, so it still changes once.
+        seen = torch.cat([_cells(prompts, part), _cells(outputs, part)])
         scores = flat[seen]
         repetition = _column(part, [row.repetition_penalty for row in params])[seen // vocab_size, 0]
         flat[seen] = torch.where(scores > 0, scores / repetition, scores * repetition)
-        used, counts = _occurrences(outputs, part)
+        used, counts = _cells(outputs, part).unique(return_counts=True)  # type: ignore[no-untyped-call]
         frequency = _column(part, [row.frequency_penalty for row in params])[used // vocab_size, 0]
         presence = _column(part, [row.presence_penalty for row in params])[used // vocab_size, 0]
         flat[used] -= frequency * counts + presence
@@ -133,14 +139,11 @@ def _column(scores: Tensor, values: list[float]) -> Tensor:
     return torch.tensor(values, dtype=scores.dtype, device=scores.device)[:, None]  # [A, 1]
 
 
-def _occurrences(histories: Sequence[Sequence[int]], scores: Tensor) -> tuple[Tensor, Tensor]:
-    """The cells of the flattened scores that the histories name, each once, and how often each is named."""
+def _cells(histories: Sequence[TokenIds], scores: Tensor) -> Tensor:
+    """The cells of the flattened scores that the histories name, one for each token."""
     vocab_size = scores.shape[-1]
-    cells = [row * vocab_size + token_id for row, history in enumerate(histories) for token_id in history]
-    at, counts = torch.tensor(cells, dtype=torch.long, device=scores.device).unique(  # type: ignore[no-untyped-call]
-        return_counts=True
-    )
-    return at, counts
+    cells = [np.asarray(history, dtype=np.int64) + row * vocab_size for row, history in enumerate(histories)]
+    return torch.from_numpy(np.concatenate(cells)).to(scores.device)
 
 
 def _nucleus(scores: Tensor, total: Tensor, limits: Tensor, window: int) -> tuple[Tensor, Tensor]:
