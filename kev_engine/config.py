@@ -17,7 +17,8 @@ MIN_TOKEN_BUDGET = 16
 class EngineConfig:
     """Settings of one engine, frozen at its start.
 
-    `kv_budget_bytes` None means: derived from free memory at load. `token_budget` is the most new tokens one forward
+    `kv_budget_bytes` None means: derived from free memory at load. `block_size` None means: 16 tokens, or what the
+    backend's pages demand. `token_budget` is the most new tokens one forward
     takes; prompts beyond it enter in chunks. `temperature` is the first version of the default temperature.
     """
 
@@ -27,7 +28,7 @@ class EngineConfig:
     dtype: str = "float32"
     threads: int | None = None
     kv_budget_bytes: int | None = None
-    block_size: int = 16
+    block_size: int | None = None
     token_budget: int = 4096
     max_questions: int = 256
     max_waiting: int = 1024

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import torch
 
-from kev_engine.cache.storage import KVStorage
+from kev_engine.cache.storage import KVShape, KVStorage
 from kev_engine.isolation.plan import StepPlan
 
 ATTN_IMPLEMENTATION = "kev"
@@ -32,9 +32,11 @@ class AttentionBackend(Protocol):
     name: str
     capabilities: frozenset[str]
     """Of "window", "softcap", "sinks": what a model may need beyond plain attention."""
+    page_tokens: int
+    """A block must hold a multiple of this many tokens."""
 
-    def unsupported(self, needs: frozenset[str], device: torch.device, dtype: torch.dtype) -> str | None:
-        """Why this backend cannot serve such a model here, in one sentence, or None."""
+    def unsupported(self, needs: frozenset[str], device: torch.device, shape: KVShape) -> str | None:
+        """Why this backend cannot serve such a model here, as a clause without a full stop, or None."""
 
     def prepare(self, plan: StepPlan, storage: KVStorage, windows: frozenset[int | None]) -> Any:
         """The backend's state for one step: masks, indexes, ranges, for each distinct window."""
@@ -96,8 +98,9 @@ def register() -> None:
 
 
 def backends() -> Mapping[str, AttentionBackend]:
-    """The backends that can be named, each by its name."""
+    """The backends that can be named, each by its name, the one that is preferred where it can serve first."""
     from kev_engine.attention.dense import DenseBackend
+    from kev_engine.attention.flash import FlashBackend
     from kev_engine.attention.segment import SegmentBackend
 
-    return {backend.name: backend for backend in (SegmentBackend(), DenseBackend())}
+    return {backend.name: backend for backend in (FlashBackend(), SegmentBackend(), DenseBackend())}

@@ -1,6 +1,7 @@
 """The oracle: one dense mask over all keys of the step and plain matrix products. Slow, and by definition right.
 
-It computes what every other backend is compared with, and it executes the faults that can be injected.
+It computes what every other backend is compared with, in fp32 whatever the model's dtype, and it executes the faults
+that can be injected.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from itertools import pairwise
 import torch
 
 from kev_engine.attention.base import LayerFacts, missing_capabilities
-from kev_engine.cache.storage import KVStorage, key_range
+from kev_engine.cache.storage import KVShape, KVStorage, key_range
 from kev_engine.isolation.faults import Fault
 from kev_engine.isolation.mask import additive, dense_step
 from kev_engine.isolation.plan import StepPlan
@@ -36,11 +37,12 @@ class DenseBackend:
 
     name = "dense"
     capabilities = frozenset({"window", "softcap", "sinks"})
+    page_tokens = 1
 
     def __init__(self, fault: Fault | None = None) -> None:
         self.fault = fault
 
-    def unsupported(self, needs: frozenset[str], device: torch.device, dtype: torch.dtype) -> str | None:
+    def unsupported(self, needs: frozenset[str], device: torch.device, shape: KVShape) -> str | None:
         return missing_capabilities(self, needs)
 
     def prepare(self, plan: StepPlan, storage: KVStorage, windows: frozenset[int | None]) -> DenseState:
@@ -56,9 +58,9 @@ class DenseBackend:
             right = dense_step(plan, window)
             cells = right if self.fault is None else self.fault.broken_cells(plan, right)
             allowed = torch.from_numpy(cells).to(device)
-            bias[window] = additive(allowed, storage.shape.dtype)
+            bias[window] = additive(allowed, torch.float32)
             if self.fault is not None and self.fault.adds_mask:
-                bias[window] = torch.from_numpy(right).to(device, storage.shape.dtype)
+                bias[window] = torch.from_numpy(right).to(device, torch.float32)
             readable[window] = torch.stack([allowed[mine].any(dim=0) for mine in rows])
         return DenseState(slots, rows, bias, readable)
 
@@ -72,13 +74,13 @@ class DenseBackend:
             # A hidden key is zeroed: even at weight zero, a NaN of somebody else would poison my sum.
             key = keys.masked_fill(~readable[:, None], 0)
             value = values.masked_fill(~readable[:, None], 0)
-            scores = query[0, :, rows] @ key.transpose(1, 2) * layer.scaling  # [Hq, Q, K]
+            scores = query[0, :, rows].float() @ key.float().transpose(1, 2) * layer.scaling  # [Hq, Q, K]
             if layer.softcap is not None:
                 scores = layer.softcap * torch.tanh(scores / layer.softcap)
             scores = scores + state.bias[layer.window][rows]
             if layer.sinks is not None:
-                sinks = layer.sinks.to(scores.dtype)[:, None, None].expand(-1, scores.shape[1], 1)
+                sinks = layer.sinks.float()[:, None, None].expand(-1, scores.shape[1], 1)
                 scores = torch.cat([scores, sinks], dim=-1)
-            weights = torch.softmax(scores.float(), dim=-1)[..., : len(state.slots)]
-            out[rows] = (weights.to(value.dtype) @ value).transpose(0, 1)
+            weights = torch.softmax(scores, dim=-1)[..., : len(state.slots)]
+            out[rows] = (weights @ value.float()).transpose(0, 1).to(out.dtype)
         return out[None]

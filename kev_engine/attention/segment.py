@@ -12,7 +12,7 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from kev_engine.attention.base import LayerFacts, missing_capabilities
-from kev_engine.cache.storage import KeyRange, KVStorage, key_range
+from kev_engine.cache.storage import KeyRange, KVShape, KVStorage, key_range
 from kev_engine.isolation.mask import visible
 from kev_engine.isolation.plan import StepPlan
 
@@ -37,8 +37,9 @@ class SegmentBackend:
 
     name = "segment"
     capabilities = frozenset({"window"})
+    page_tokens = 1
 
-    def unsupported(self, needs: frozenset[str], device: torch.device, dtype: torch.dtype) -> str | None:
+    def unsupported(self, needs: frozenset[str], device: torch.device, shape: KVShape) -> str | None:
         return missing_capabilities(self, needs)
 
     def prepare(

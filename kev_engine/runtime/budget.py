@@ -5,10 +5,13 @@ from __future__ import annotations
 import torch
 
 from kev_engine.attention.base import AttentionBackend, backends
+from kev_engine.cache.storage import KVShape
 from kev_engine.errors import InvalidField, ModelUnsupported, NotEnoughSpace
 from kev_engine.models.memory import available_bytes
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+BLOCK_SIZE = 16
+"""Tokens in a KV block where neither the caller nor the backend demands more."""
 KV_SHARE = 0.25
 """Share of the free memory that keys and values may take when no budget is given; the rest is for activations."""
 KV_CEILING_BYTES = 4 << 30
@@ -35,7 +38,7 @@ def pick_dtype(name: str) -> torch.dtype:
 
 
 def pick_backend(
-    name: str | None, needs: frozenset[str], device: torch.device, dtype: torch.dtype
+    name: str | None, needs: frozenset[str], device: torch.device, shape: KVShape
 ) -> tuple[AttentionBackend, str]:
     """The backend and one sentence that says why it was taken.
 
@@ -46,18 +49,34 @@ def pick_backend(
     if name is not None:
         if name not in known:
             raise InvalidField("backend", name, f"it must be one of {', '.join(known)}")
-        refusal = known[name].unsupported(needs, device, dtype)
+        refusal = known[name].unsupported(needs, device, shape)
         if refusal is not None:
             raise ModelUnsupported(f"{refusal}; leave the backend open and one that does is chosen.")
         return known[name], f"{name} was asked for."
     refusals: list[str] = []
     for backend in known.values():
-        refusal = backend.unsupported(needs, device, dtype)
+        refusal = backend.unsupported(needs, device, shape)
         if refusal is None:
             why = f", because {' and '.join(refusals)}" if refusals else f", the default on {device.type}"
             return backend, f"{backend.name}{why}."
         refusals.append(refusal)
     raise ModelUnsupported(f"no backend can serve this model: {' and '.join(refusals)}.")
+
+
+def pick_block_size(given: int | None, backend: AttentionBackend) -> int:
+    """Tokens in a block: what was asked for, else 16 or the next size above that the backend's pages allow.
+
+    Raises InvalidField for a size the backend cannot read.
+    """
+    page = backend.page_tokens
+    if given is None:
+        return -(-BLOCK_SIZE // page) * page
+    if given % page:
+        raise InvalidField(
+            "block_size", given,
+            f"backend {backend.name!r} reads pages of a multiple of {page}; leave it open or name another backend",
+        )
+    return given
 
 
 def free_bytes(device: torch.device) -> int:

@@ -106,14 +106,15 @@ class Engine:
         source = resolve(self.config.model, self.config.home, progress)
         loaded = load(source, dtype, device, progress, attn_implementation=ATTN_IMPLEMENTATION)
         facts = loaded.facts
-        backend, reason = budget.pick_backend(self.config.backend, facts.needs, device, dtype)
         self._facts = facts
         self._tokenizer = loaded.tokenizer
         self.temperature = Temperature(self.config.temperature)
         self._shape = KVShape(facts.num_layers, facts.num_kv_heads, facts.head_dim, dtype)
-        block_bytes = self._shape.bytes_per_token * self.config.block_size
+        backend, reason = budget.pick_backend(self.config.backend, facts.needs, device, self._shape)
+        block_size = budget.pick_block_size(self.config.block_size, backend)
+        block_bytes = self._shape.bytes_per_token * block_size
         num_blocks = budget.num_blocks(self.config.kv_budget_bytes, block_bytes, device)
-        self._pool = BlockPool(num_blocks, self.config.block_size)
+        self._pool = BlockPool(num_blocks, block_size)
         self.adapters = AdapterPool(loaded.model, self.config.adapter_pool_size)
         router = attach(loaded.model, self.adapters)
         self._runner = ModelRunner(loaded.model, backend, router, frozenset(facts.layer_windows), device)
@@ -123,12 +124,12 @@ class Engine:
             dtype=self.config.dtype, device=str(device), threads=torch.get_num_threads(),
             max_context=facts.max_context, vocab_size=facts.vocab_size,
             kv_bytes_budget=self._pool.num_usable * block_bytes, bytes_per_token=self._shape.bytes_per_token,
-            block_size=self.config.block_size, load_seconds=loaded.seconds,
+            block_size=block_size, load_seconds=loaded.seconds,
         )
         self._is_closed = False
         for name, path in self.config.adapters.items():
             self.adapters.load(name, path)
-        storage = KVStorage(self._shape, num_blocks, self.config.block_size, device)
+        storage = KVStorage(self._shape, num_blocks, block_size, device)
         scheduler = Scheduler(self._pool, self.config.token_budget, self.config.adapter_pool_size)
         self._worker = Worker(self._runner, storage, scheduler, check)
 
@@ -192,7 +193,7 @@ class Engine:
 
             def prove() -> Audit:
                 auditor = Auditor(
-                    self._runner, self._shape, taken.subjects, self.config.block_size, self.config.token_budget,
+                    self._runner, self._shape, taken.subjects, self.info.block_size, self.config.token_budget,
                     self.config.adapter_pool_size, self._facts.vocab_size, broken,
                 )
                 return auditor.prove(taken.layout, max_new_tokens)
