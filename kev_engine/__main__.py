@@ -15,6 +15,7 @@ from kev_engine.config import EngineConfig
 from kev_engine.errors import InvalidField, KevError
 from kev_engine.isolation.faults import FAULTS
 from kev_engine.runtime.audit import Audit
+from kev_engine.runtime.budget import DTYPES, KV_DTYPES
 from kev_engine.runtime.engine import Engine
 from kev_engine.runtime.questions_file import QuestionsFile, read_questions
 from kev_engine.schema import Answer, Run, RunStats, SamplingParams
@@ -33,7 +34,10 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("file", metavar="FILE.json")
         command.add_argument("--json", action="store_true", help="print one JSON object")
         command.add_argument("--model", metavar="M", help="embedded, a folder, hf:…, modelscope:… or gguf:…")
-        command.add_argument("--backend", metavar="B", help="segment or dense")
+        command.add_argument("--backend", metavar="B", help="flash, segment or dense")
+        command.add_argument("--device", metavar="D", help="auto, cpu or cuda")
+        command.add_argument("--dtype", metavar="T", help=f"of the weights: {', '.join(DTYPES)}")
+        command.add_argument("--kv-dtype", metavar="T", help=f"of keys and values: {', '.join(KV_DTYPES)}")
         command.add_argument("--threads", type=int, metavar="N")
         command.add_argument("--kv-budget", type=int, metavar="BYTES", dest="kv_budget_bytes")
         command.add_argument("--adapter", action="append", default=[], metavar="NAME=PATH", dest="adapters")
@@ -59,7 +63,8 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         file = read_questions(given.file)
         config = EngineConfig.from_env(
-            model=given.model, backend=given.backend, threads=given.threads, kv_budget_bytes=given.kv_budget_bytes,
+            model=given.model, backend=given.backend, device=given.device, dtype=given.dtype, kv_dtype=given.kv_dtype,
+            threads=given.threads, kv_budget_bytes=given.kv_budget_bytes,
             adapters=adapters_of(given.adapters) or None,
         )
         config = replace(config, max_questions=max(config.max_questions, len(file.ids)))
@@ -76,9 +81,9 @@ def _ask(engine: Engine, file: QuestionsFile, as_json: bool) -> int:
     answers = [_refused(question_id, error) for question_id, error in file.refused.items()]
     answers += answered.answers if answered is not None else ()
     answers.sort(key=lambda answer: file.ids.index(answer.question_id))
-    stats = answered.stats if answered is not None else RunStats(info.model, info.backend, info.dtype)
+    stats = answered.stats if answered is not None else RunStats(info.model, info.backend, info.dtype, info.kv_dtype)
     run = Run(tuple(answers), stats)
-    print(_json(run) if as_json else _text(run))
+    print(_json(run) if as_json else _text(run, info.backend_reason))
     return NOT_ALL if any(answer.finish_reason == "error" for answer in answers) else OK
 
 
@@ -91,7 +96,7 @@ def _json(run: Run) -> str:
     return json.dumps(content, ensure_ascii=False, indent=1)
 
 
-def _text(run: Run) -> str:
+def _text(run: Run, backend_reason: str) -> str:
     blocks = [
         f"[{answer.question_id}] {answer.error or answer.text.strip()}\n"
         f"    {answer.finish_reason} · {answer.output_tokens} tokens"
@@ -100,7 +105,8 @@ def _text(run: Run) -> str:
     ]
     stats = run.stats
     blocks.append(
-        f"{len(stats.tokens_per_forward)} forwards in {stats.seconds:.2f} s · {stats.model} · {stats.backend}"
+        f"{len(stats.tokens_per_forward)} forwards in {stats.seconds:.2f} s · {stats.model} · {stats.dtype}, keys and "
+        f"values {stats.kv_dtype} · {backend_reason}"
     )
     return "\n".join(blocks)
 

@@ -17,15 +17,16 @@ MIN_TOKEN_BUDGET = 16
 class EngineConfig:
     """Settings of one engine, frozen at its start.
 
-    `kv_budget_bytes` None means: derived from free memory at load. `block_size` None means: 16 tokens, or what the
-    backend's pages demand. `token_budget` is the most new tokens one forward
-    takes; prompts beyond it enter in chunks. `temperature` is the first version of the default temperature.
+    `kv_dtype` None means: keys and values in `dtype`. `kv_budget_bytes` None means: derived from free memory at load.
+    `block_size` None means: 16 tokens, or what the backend's pages demand. `token_budget` is the most new tokens one
+    forward takes; prompts beyond it enter in chunks. `temperature` is the first version of the default temperature.
     """
 
     model: str = EMBEDDED
     backend: str | None = None
     device: str = "auto"
     dtype: str = "float32"
+    kv_dtype: str | None = None
     threads: int | None = None
     kv_budget_bytes: int | None = None
     block_size: int | None = None
@@ -53,15 +54,17 @@ class EngineConfig:
     def from_env(cls, env: Mapping[str, str] | None = None, **given: object) -> EngineConfig:
         """The configuration of the environment, each value in `given` that is not None taking precedence.
 
-        Reads KEV_HOME (else XDG_CACHE_HOME/kev), KEV_MODEL, KEV_BACKEND, KEV_DEVICE, KEV_DTYPE, KEV_THREADS,
-        KEV_KV_BUDGET, KEV_TOKEN_BUDGET and KEV_TEMPERATURE. Raises InvalidField for a value that cannot be read.
+        Reads KEV_HOME (else XDG_CACHE_HOME/kev), KEV_MODEL, KEV_BACKEND, KEV_DEVICE, KEV_DTYPE, KEV_KV_DTYPE,
+        KEV_THREADS, KEV_KV_BUDGET, KEV_TOKEN_BUDGET and KEV_TEMPERATURE. Raises InvalidField for a value that cannot
+        be read.
         """
         env = os.environ if env is None else env
         values: dict[str, object] = {"home": cache_home(env)}
         for name, variable, read in (
             ("model", "KEV_MODEL", str), ("backend", "KEV_BACKEND", str), ("device", "KEV_DEVICE", str),
-            ("dtype", "KEV_DTYPE", str), ("threads", "KEV_THREADS", int), ("kv_budget_bytes", "KEV_KV_BUDGET", int),
-            ("token_budget", "KEV_TOKEN_BUDGET", int), ("temperature", "KEV_TEMPERATURE", float),
+            ("dtype", "KEV_DTYPE", str), ("kv_dtype", "KEV_KV_DTYPE", str), ("threads", "KEV_THREADS", int),
+            ("kv_budget_bytes", "KEV_KV_BUDGET", int), ("token_budget", "KEV_TOKEN_BUDGET", int),
+            ("temperature", "KEV_TEMPERATURE", float),
         ):
             text = env.get(variable, "").strip()
             if text:

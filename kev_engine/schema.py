@@ -309,6 +309,7 @@ class RunStats:
     model: str
     backend: str
     dtype: str
+    kv_dtype: str = ""
     seconds: float = 0.0
     tokens_per_forward: tuple[int, ...] = ()
     sequences_per_forward: tuple[int, ...] = ()

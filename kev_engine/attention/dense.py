@@ -12,7 +12,7 @@ from itertools import pairwise
 import torch
 
 from kev_engine.attention.base import LayerFacts, missing_capabilities
-from kev_engine.cache.storage import KVShape, KVStorage, key_range
+from kev_engine.cache.storage import KeyRange, KVShape, KVStorage, key_range
 from kev_engine.isolation.faults import Fault
 from kev_engine.isolation.mask import additive, dense_step
 from kev_engine.isolation.plan import StepPlan
@@ -67,8 +67,8 @@ class DenseBackend:
     def attend(self, layer: LayerFacts, query: torch.Tensor, storage: KVStorage, state: DenseState) -> torch.Tensor:
         _, num_heads, num_tokens, head_dim = query.shape
         groups = num_heads // storage.shape.num_kv_heads
-        keys = storage.keys[layer.index][state.slots].repeat_interleave(groups, 1).transpose(0, 1)  # [Hq, K, D]
-        values = storage.values[layer.index][state.slots].repeat_interleave(groups, 1).transpose(0, 1)
+        stored = storage.read(layer.index, KeyRange(0, 0, state.slots))
+        keys, values = (part.repeat_interleave(groups, 1).transpose(0, 1) for part in stored)  # [Hq, K, D]
         out = torch.empty((num_tokens, num_heads, head_dim), dtype=query.dtype, device=query.device)
         for rows, readable in zip(state.rows, state.readable[layer.window], strict=True):
             # A hidden key is zeroed: even at weight zero, a NaN of somebody else would poison my sum.

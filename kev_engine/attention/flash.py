@@ -82,6 +82,8 @@ class FlashBackend:
             return f"backend 'flash' needs an Ampere GPU or newer and this is {torch.cuda.get_device_name(device)}"
         if shape.dtype not in DTYPES:
             return f"backend 'flash' computes in float16 or bfloat16 and not in {str(shape.dtype).partition('.')[2]}"
+        if shape.stored != shape.dtype:
+            return "backend 'flash' reads keys and values of the model's own dtype and no other --kv-dtype"
         if shape.head_dim > MAX_HEAD_DIM or shape.head_dim % HEAD_DIM_MULTIPLE:
             return (
                 f"backend 'flash' takes heads of a multiple of {HEAD_DIM_MULTIPLE} up to {MAX_HEAD_DIM} numbers and "

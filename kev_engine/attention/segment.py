@@ -67,12 +67,11 @@ class SegmentBackend:
         self, layer: LayerFacts, query: torch.Tensor, storage: KVStorage, state: dict[int | None, list[Reader]]
     ) -> torch.Tensor:
         _, num_heads, num_tokens, head_dim = query.shape
-        keys, values = storage.keys[layer.index], storage.values[layer.index]
         groups = num_heads // storage.shape.num_kv_heads
         out = torch.empty((num_tokens, num_heads, head_dim), dtype=query.dtype, device=query.device)
         for reader in state[layer.window]:
-            key = reader.keys.read(keys).transpose(0, 1)[None]  # [1, Hkv, K, D]
-            value = reader.keys.read(values).transpose(0, 1)[None]
+            keys, values = storage.read(layer.index, reader.keys)
+            key, value = keys.transpose(0, 1)[None], values.transpose(0, 1)[None]  # [1, Hkv, K, D]
             rows = slice(reader.first_row, reader.end_row)
             mine = query[:, :, rows]  # [1, Hq, Q, D]
             if reader.end_row - reader.first_row == 1:

@@ -8,24 +8,42 @@ from dataclasses import dataclass
 import torch
 
 from kev_engine.cache.blocks import ZERO_BLOCK
+from kev_engine.cache.int8 import SCALE_DTYPE, dequantize, quantize
 
 
 @dataclass(frozen=True)
 class KVShape:
-    """What one token costs: `layers` × 2 × `num_kv_heads` × `head_dim` numbers of `dtype`."""
+    """What one token costs: `num_layers` × 2 × `num_kv_heads` × `head_dim` numbers, and in int8 a scale for each head.
+
+    `dtype` is what the model computes in; `kv_dtype` what keys and values are kept in, None = the same.
+    """
 
     num_layers: int
     num_kv_heads: int
     head_dim: int
     dtype: torch.dtype
+    kv_dtype: torch.dtype | None = None
+
+    @property
+    def stored(self) -> torch.dtype:
+        """The dtype keys and values are kept in."""
+        return self.dtype if self.kv_dtype is None else self.kv_dtype
+
+    @property
+    def is_quantized(self) -> bool:
+        return self.stored == torch.int8
 
     @property
     def bytes_per_token(self) -> int:
-        return 2 * self.num_layers * self.num_kv_heads * self.head_dim * self.dtype.itemsize
+        scale = SCALE_DTYPE.itemsize if self.is_quantized else 0
+        return 2 * self.num_layers * self.num_kv_heads * (self.head_dim * self.stored.itemsize + scale)
 
 
 class KVStorage:
     """Keys and values of all layers, `keys[l]` and `values[l]` each `[num_blocks × block_size, Hkv, D]`.
+
+    In int8, `key_scales[l]` and `value_scales[l]` `[slots, Hkv]` belong to them; else these lists are empty. What is
+    read is always what was stored, also in the step that stored it, so that chunks and sharing change no answer.
 
     Slot = block × block_size + offset. Memory is reserved at once and touched as blocks are written.
     """
@@ -34,13 +52,24 @@ class KVStorage:
         self.shape = shape
         self.block_size = block_size
         self.num_blocks = num_blocks
-        size = (num_blocks * block_size, shape.num_kv_heads, shape.head_dim)
+        heads = (num_blocks * block_size, shape.num_kv_heads)
         self.device = device
-        self.keys = [torch.empty(size, dtype=shape.dtype, device=device) for _ in range(shape.num_layers)]
-        self.values = [torch.empty(size, dtype=shape.dtype, device=device) for _ in range(shape.num_layers)]
+
+        def reserve(*size: int, dtype: torch.dtype) -> list[torch.Tensor]:
+            return [torch.empty(size, dtype=dtype, device=device) for _ in range(shape.num_layers)]
+
+        self.keys = reserve(*heads, shape.head_dim, dtype=shape.stored)
+        self.values = reserve(*heads, shape.head_dim, dtype=shape.stored)
+        self.key_scales = reserve(*heads, dtype=SCALE_DTYPE) if shape.is_quantized else []
+        self.value_scales = reserve(*heads, dtype=SCALE_DTYPE) if shape.is_quantized else []
         zero = slice(ZERO_BLOCK * block_size, (ZERO_BLOCK + 1) * block_size)
-        for tensor in (*self.keys, *self.values):
+        for tensor in self.tensors:
             tensor[zero] = 0
+
+    @property
+    def tensors(self) -> list[torch.Tensor]:
+        """Everything a slot consists of, over all layers."""
+        return [*self.keys, *self.values, *self.key_scales, *self.value_scales]
 
     @property
     def bytes_per_block(self) -> int:
@@ -48,13 +77,27 @@ class KVStorage:
 
     def write(self, layer: int, slots: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> None:
         """Store `key` and `value`, `[T, Hkv, D]`, at `slots`, `[T]`."""
-        self.keys[layer].index_copy_(0, slots, key)
-        self.values[layer].index_copy_(0, slots, value)
+        if self.shape.is_quantized:
+            key, key_scales = quantize(key)
+            value, value_scales = quantize(value)
+            self.key_scales[layer].index_copy_(0, slots, key_scales)
+            self.value_scales[layer].index_copy_(0, slots, value_scales)
+        self.keys[layer].index_copy_(0, slots, key.to(self.shape.stored))
+        self.values[layer].index_copy_(0, slots, value.to(self.shape.stored))
+
+    def read(self, layer: int, where: KeyRange) -> tuple[torch.Tensor, torch.Tensor]:
+        """The keys and values there, `[K, Hkv, D]` each, in the model's dtype; views where nothing is converted."""
+        key, value = where.read(self.keys[layer]), where.read(self.values[layer])
+        dtype = self.shape.dtype
+        if self.shape.is_quantized:
+            key = dequantize(key, where.read(self.key_scales[layer]), dtype)
+            value = dequantize(value, where.read(self.value_scales[layer]), dtype)
+        return key.to(dtype), value.to(dtype)
 
     def copy_block(self, source: int, target: int, num_tokens: int) -> None:
         """Copy the first `num_tokens` tokens of one block to another: the write half of copy-on-write."""
         first, second = source * self.block_size, target * self.block_size
-        for tensor in (*self.keys, *self.values):
+        for tensor in self.tensors:
             tensor[second : second + num_tokens] = tensor[first : first + num_tokens]
 
     def fill(self, blocks: Sequence[int], value: float) -> None:
@@ -66,8 +109,11 @@ class KVStorage:
 
     def fill_slots(self, slots: torch.Tensor, value: float) -> None:
         """Overwrite single slots with one number."""
+        slots = slots.to(self.device)
         for tensor in (*self.keys, *self.values):
-            tensor[slots.to(tensor.device)] = value
+            tensor[slots] = 1 if self.shape.is_quantized else value
+        for tensor in (*self.key_scales, *self.value_scales):
+            tensor[slots] = value
 
 
 @dataclass(frozen=True)

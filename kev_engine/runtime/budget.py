@@ -10,6 +10,8 @@ from kev_engine.errors import InvalidField, ModelUnsupported, NotEnoughSpace
 from kev_engine.models.memory import available_bytes
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+KV_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
+"""What keys and values of any model can be kept in; float16, which may overflow, only those of a float16 model."""
 BLOCK_SIZE = 16
 """Tokens in a KV block where neither the caller nor the backend demands more."""
 KV_SHARE = 0.25
@@ -35,6 +37,14 @@ def pick_dtype(name: str) -> torch.dtype:
     if name not in DTYPES:
         raise InvalidField("dtype", name, f"it must be one of {', '.join(DTYPES)}")
     return DTYPES[name]
+
+
+def pick_kv_dtype(name: str | None, dtype: str) -> torch.dtype:
+    """What keys and values are kept in: what was asked for, else the model's `dtype`."""
+    allowed = {**KV_DTYPES, dtype: pick_dtype(dtype)}
+    if name is not None and name not in allowed:
+        raise InvalidField("kv_dtype", name, f"with dtype {dtype} it must be one of {', '.join(allowed)}")
+    return allowed[name or dtype]
 
 
 def pick_backend(

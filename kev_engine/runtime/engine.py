@@ -42,6 +42,7 @@ class EngineInfo:
     backend: str
     backend_reason: str
     dtype: str
+    kv_dtype: str
     device: str
     threads: int
     max_context: int
@@ -103,13 +104,14 @@ class Engine:
         register()
         device = budget.pick_device(self.config.device)
         dtype = budget.pick_dtype(self.config.dtype)
+        kv_dtype = budget.pick_kv_dtype(self.config.kv_dtype, self.config.dtype)
         source = resolve(self.config.model, self.config.home, progress)
         loaded = load(source, dtype, device, progress, attn_implementation=ATTN_IMPLEMENTATION)
         facts = loaded.facts
         self._facts = facts
         self._tokenizer = loaded.tokenizer
         self.temperature = Temperature(self.config.temperature)
-        self._shape = KVShape(facts.num_layers, facts.num_kv_heads, facts.head_dim, dtype)
+        self._shape = KVShape(facts.num_layers, facts.num_kv_heads, facts.head_dim, dtype, kv_dtype)
         backend, reason = budget.pick_backend(self.config.backend, facts.needs, device, self._shape)
         block_size = budget.pick_block_size(self.config.block_size, backend)
         block_bytes = self._shape.bytes_per_token * block_size
@@ -121,8 +123,8 @@ class Engine:
         self._intake = Intake(loaded.tokenizer, facts, self._pool, block_bytes, self.adapters, self.temperature)
         self.info = EngineInfo(
             model=source.name, digest=source.digest, backend=backend.name, backend_reason=reason,
-            dtype=self.config.dtype, device=str(device), threads=torch.get_num_threads(),
-            max_context=facts.max_context, vocab_size=facts.vocab_size,
+            dtype=self.config.dtype, kv_dtype=self.config.kv_dtype or self.config.dtype, device=str(device),
+            threads=torch.get_num_threads(), max_context=facts.max_context, vocab_size=facts.vocab_size,
             kv_bytes_budget=self._pool.num_usable * block_bytes, bytes_per_token=self._shape.bytes_per_token,
             block_size=block_size, load_seconds=loaded.seconds,
         )
@@ -162,7 +164,7 @@ class Engine:
             used = self._pool.num_used * self.info.bytes_per_token * self.info.block_size
             raise EngineBusy(waiting, self.config.max_waiting, used, self.info.kv_bytes_budget)
         stats = RunStats(
-            model=self.info.model, backend=self.info.backend, dtype=self.info.dtype,
+            model=self.info.model, backend=self.info.backend, dtype=self.info.dtype, kv_dtype=self.info.kv_dtype,
             kv_bytes_predicted=taken.kv_bytes_predicted, kv_bytes_budget=self.info.kv_bytes_budget,
         )
         layout = taken.layout
