@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import gc
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from app import build_app, page_options
-from kev_engine import Engine, EngineConfig, KevError
+if TYPE_CHECKING:
+    from kev_engine import Engine, EngineConfig
 
 DEMO_ADAPTERS = Path(__file__).parent / "assets" / "adapters"
 EMBEDDED = "embedded"
@@ -37,17 +41,49 @@ def arguments() -> argparse.Namespace:
 
 def main() -> None:
     given = arguments()
+    # What is imported now stays: looking through it again and again for garbage is a seventh of the start.
+    gc.disable()
+    from kev_engine import EngineConfig, KevError
+
     adapters = demo_adapters(given.model or os.environ.get("KEV_MODEL") or None)
     adapters |= dict(text.split("=", 1) for text in given.adapter)
     try:
         config = EngineConfig.from_env(model=given.model, backend=given.backend, threads=given.threads,
                                        kv_budget_bytes=given.kv_budget, adapters=adapters)
-        engine = Engine(config)
+        engine = load_beside_page(config)
     except KevError as error:
         raise SystemExit(f"kev: {error}") from None
+    from app import build_app, page_options
+
     with engine:
         demo = build_app(engine)
+        gc.freeze()
+        gc.enable()
         demo.launch(server_name=given.host, server_port=given.port, **page_options())
+
+
+def load_beside_page(config: EngineConfig) -> Engine:
+    """The engine, its weights read while the page's libraries are imported: both take seconds."""
+    from kev_engine import Engine
+    from kev_engine.models.terminal import TerminalProgress
+
+    terminal = TerminalProgress()
+    is_loading = threading.Event()
+
+    def progress(stage: str, done: int, total: int) -> None:
+        terminal(stage, done, total)
+        if stage == "load":
+            is_loading.set()
+
+    with ThreadPoolExecutor(1) as loader:
+        loading = loader.submit(Engine, config, progress)
+        loading.add_done_callback(lambda _: is_loading.set())
+        is_loading.wait()  # until then the engine imports libraries itself
+        import app  # noqa: F401
+
+        engine = loading.result()
+    terminal.end()
+    return engine
 
 
 if __name__ == "__main__":

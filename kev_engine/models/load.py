@@ -75,6 +75,7 @@ def load(
     """
     from transformers import AutoTokenizer
 
+    progress("load", 0, 0)
     start = time.perf_counter()
     device = torch.device(device)
     files = model_files(resolved.path)
@@ -92,7 +93,8 @@ def load(
                 f"the tokenizer of {resolved.name} cannot be read ({first_line(error)}); "
                 "put the model's tokenizer.json into its folder."
             ) from error
-        model, unused = _read_weights(resolved, config, dtype, device, attn_implementation)
+        read = _read_converted if resolved.is_converted else _read_weights
+        model, unused = read(resolved, config, dtype, device, attn_implementation)
     check_special_tokens(tokenizer, resolved.name)
     facts = _facts(resolved, model, tokenizer, dtype)
     warnings = [*resolved.warnings, *(line for line in heard if LOAD_REPORT not in line)]
@@ -111,6 +113,32 @@ def _read_config(folder: Path) -> Any:
             f"{folder / 'config.json'} describes no model this version of transformers knows without running code "
             f"from its author ({first_line(error)}); choose a model of a known family (docs/models.md)."
         ) from error
+
+
+def _read_converted(
+    resolved: ResolvedModel, config: Any, dtype: torch.dtype, device: torch.device, attn_implementation: str
+) -> tuple[Any, list[str]]:
+    """What `_read_weights` gives, out of files that this program wrote: their names are the model's own.
+
+    `from_pretrained` would first compile the renamings of every model it knows, half of its time on a small one.
+    """
+    from safetensors.torch import load_file
+    from transformers import GenerationConfig
+    from transformers.initialization import no_init_weights
+
+    with no_init_weights():
+        model = causal_class(config)._from_config(config, dtype=dtype, attn_implementation=attn_implementation)
+    weights: dict[str, torch.Tensor] = {}
+    for file in sorted(resolved.path.glob("*.safetensors")):
+        weights |= {name: weight.to(dtype) for name, weight in load_file(file).items()}
+    found = model.load_state_dict(weights, strict=False, assign=True)
+    model.tie_weights()
+    missing = sorted(set(found.missing_keys) - set(model._tied_weights_keys or ()))
+    if missing or found.unexpected_keys:
+        first = [*missing, *found.unexpected_keys][0]
+        raise ModelIncomplete(f"{resolved.path} does not hold what {resolved.name} needs ({first}); remove it.")
+    model.generation_config = GenerationConfig.from_pretrained(resolved.path, local_files_only=True)
+    return model.to(device).eval().requires_grad_(False), []
 
 
 def _read_weights(

@@ -23,7 +23,7 @@ class ResolvedModel:
     """A folder with configuration, safetensors and tokenizer.
 
     `name` is what a person calls the model, `digest` identifies weights and tokenizer, `origin` says where they came
-    from (with the revision that was used), `warnings` what a user should know.
+    from (with the revision that was used), `warnings` what a user should know. `is_converted`: this program wrote it.
     """
 
     path: Path
@@ -31,6 +31,7 @@ class ResolvedModel:
     digest: str
     origin: str
     warnings: tuple[str, ...] = ()
+    is_converted: bool = False
 
 
 def resolve(spec: str, home: Path, progress: Progress = silent) -> ResolvedModel:
@@ -41,7 +42,7 @@ def resolve(spec: str, home: Path, progress: Progress = silent) -> ResolvedModel
     """
     if spec == EMBEDDED:
         found = embedded.embedded(home, progress)
-        return ResolvedModel(found.path, embedded.NAME, embedded.DIGEST, embedded.REQUIREMENT, found.warnings)
+        return ResolvedModel(found.path, embedded.NAME, embedded.DIGEST, embedded.REQUIREMENT, found.warnings, True)
     if spec.startswith(GGUF):
         return _from_gguf(Path(spec.removeprefix(GGUF)).expanduser(), home, progress)
     if spec.startswith((HF, MODELSCOPE)):
@@ -70,7 +71,7 @@ def _from_gguf(file: Path, home: Path, progress: Progress) -> ResolvedModel:
         home / "models", f"gguf-{digest[:12]}", digest, lambda folder: gguf.convert(file, folder, progress),
         header.num_weights * gguf.FP32_BYTES, progress,
     )
-    return ResolvedModel(found.path, file.stem, digest, str(file.resolve()), found.warnings)
+    return ResolvedModel(found.path, file.stem, digest, str(file.resolve()), found.warnings, True)
 
 
 def _from_hub(spec: str, progress: Progress) -> ResolvedModel:

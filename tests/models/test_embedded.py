@@ -4,6 +4,7 @@ import shutil
 import sys
 import time
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -40,6 +41,18 @@ def test_facts(loaded: LoadedModel) -> None:
     assert (facts.vocab_size, facts.max_context, facts.rope, facts.needs) == (49152, 8192, "default", frozenset())
     assert facts.stop_token_ids == {2}
     assert loaded.warnings == ()
+
+
+@pytest.mark.model
+def test_read_directly_it_is_what_transformers_would_read(loaded: LoadedModel, embedded_home: Path) -> None:
+    usual = load(replace(resolve("embedded", embedded_home), is_converted=False))
+    assert loaded.facts == usual.facts
+    assert loaded.model.generation_config == usual.model.generation_config
+    assert not loaded.model.training
+    for direct, read in ((dict(loaded.model.named_parameters()), dict(usual.model.named_parameters())),
+                         (dict(loaded.model.named_buffers()), dict(usual.model.named_buffers()))):
+        assert direct.keys() == read.keys()
+        assert all(torch.equal(direct[name], read[name]) for name in direct)
 
 
 @pytest.mark.model

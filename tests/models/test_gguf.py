@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from tokenizers import pre_tokenizers
 
 from kev_engine.errors import ModelIncomplete, ModelUnsupported, NotEnoughSpace
@@ -26,6 +27,16 @@ def test_converted_model_gives_the_logits_and_tokens_of_the_original(tmp_path: P
     assert loaded.tokenizer.chat_template == tiny_tokenizer().chat_template
     assert loaded.facts.stop_token_ids == {2}
     assert loaded.warnings == ()
+
+
+def test_a_conversion_that_lacks_a_weight_is_never_half_used(tmp_path: Path) -> None:
+    converted = resolve(f"gguf:{write_gguf(tmp_path / 'tiny.gguf')}", tmp_path)
+    weights = load_file(converted.path / "model.safetensors")
+    name = next(name for name in weights if "q_proj" in name)
+    rest = {key: weight.clone() for key, weight in weights.items() if key != name}
+    save_file(rest, converted.path / "model.safetensors", metadata={"format": "pt"})
+    with pytest.raises(ModelIncomplete, match=name):
+        load(converted)
 
 
 def test_second_start_uses_the_conversion(tmp_path: Path) -> None:
