@@ -11,6 +11,7 @@ from kev_engine.errors import InvalidField
 
 EMBEDDED = "embedded"
 MIN_TOKEN_BUDGET = 16
+HUB_NAMES = ("huggingface", "modelscope")
 
 
 @dataclass(frozen=True)
@@ -20,9 +21,11 @@ class EngineConfig:
     `kv_dtype` None means: keys and values in `dtype`. `kv_budget_bytes` None means: derived from free memory at load.
     `block_size` None means: 16 tokens, or what the backend's pages demand. `token_budget` is the most new tokens one
     forward takes; prompts beyond it enter in chunks. `temperature` is the first version of the default temperature.
+    `hub` is where a model named owner/name comes from, None = such a name needs its scheme.
     """
 
     model: str = EMBEDDED
+    hub: str | None = None
     backend: str | None = None
     device: str = "auto"
     dtype: str = "float32"
@@ -47,6 +50,8 @@ class EngineConfig:
             value = getattr(self, name)
             if value is not None and value < least:
                 raise InvalidField(name, value, f"it must be at least {least}")
+        if self.hub is not None and self.hub not in HUB_NAMES:
+            raise InvalidField("hub", self.hub, f"it must be one of {', '.join(HUB_NAMES)}")
         if not 0 <= self.temperature < float("inf"):
             raise InvalidField("temperature", self.temperature, "it must be a number of 0 or more (0 = greedy)")
 
@@ -54,17 +59,17 @@ class EngineConfig:
     def from_env(cls, env: Mapping[str, str] | None = None, **given: object) -> EngineConfig:
         """The configuration of the environment, each value in `given` that is not None taking precedence.
 
-        Reads KEV_HOME (else XDG_CACHE_HOME/kev), KEV_MODEL, KEV_BACKEND, KEV_DEVICE, KEV_DTYPE, KEV_KV_DTYPE,
+        Reads KEV_HOME (else XDG_CACHE_HOME/kev), KEV_MODEL, KEV_HUB, KEV_BACKEND, KEV_DEVICE, KEV_DTYPE, KEV_KV_DTYPE,
         KEV_THREADS, KEV_KV_BUDGET, KEV_TOKEN_BUDGET and KEV_TEMPERATURE. Raises InvalidField for a value that cannot
         be read.
         """
         env = os.environ if env is None else env
         values: dict[str, object] = {"home": cache_home(env)}
         for name, variable, read in (
-            ("model", "KEV_MODEL", str), ("backend", "KEV_BACKEND", str), ("device", "KEV_DEVICE", str),
-            ("dtype", "KEV_DTYPE", str), ("kv_dtype", "KEV_KV_DTYPE", str), ("threads", "KEV_THREADS", int),
-            ("kv_budget_bytes", "KEV_KV_BUDGET", int), ("token_budget", "KEV_TOKEN_BUDGET", int),
-            ("temperature", "KEV_TEMPERATURE", float),
+            ("model", "KEV_MODEL", str), ("hub", "KEV_HUB", str), ("backend", "KEV_BACKEND", str),
+            ("device", "KEV_DEVICE", str), ("dtype", "KEV_DTYPE", str), ("kv_dtype", "KEV_KV_DTYPE", str),
+            ("threads", "KEV_THREADS", int), ("kv_budget_bytes", "KEV_KV_BUDGET", int),
+            ("token_budget", "KEV_TOKEN_BUDGET", int), ("temperature", "KEV_TEMPERATURE", float),
         ):
             text = env.get(variable, "").strip()
             if text:

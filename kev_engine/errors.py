@@ -6,6 +6,7 @@
     │   ├── PromptTooLong        more tokens than the model or the KV budget holds
     │   ├── TooManyQuestions     more questions than the engine was configured for
     │   ├── UnknownAdapter       no adapter of that name is loaded
+    │   ├── FootprintRefused     a configuration whose memory is not keys and values by token and head
     │   └── UnreadableFile       a questions file, a batch file or an array file
     ├── ModelError               a model that cannot be had or cannot be packed
     │   ├── ModelNotFound        the source names nothing
@@ -109,6 +110,16 @@ class UnknownAdapter(InputError):
             f"{owner}adapter {name!r} is not loaded{hint} Loaded: {have}.",
             name=name, loaded=have, nearest=self.nearest, question_id=question_id,
         )
+
+
+class FootprintRefused(InputError):
+    """Such a model cannot be planned for; `reason` is mla, state, disagrees, encoder_decoder or no_decoder."""
+
+    code = "footprint_refused"
+
+    def __init__(self, reason: str, why: str, **facts: object) -> None:
+        self.reason = reason
+        super().__init__(f"the memory of this model cannot be planned: {why}.", reason=reason, **facts)
 
 
 class UnreadableFile(InputError):

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from kev_engine.errors import ModelIncomplete, ModelNotFound, ModelUnreachable
+from kev_engine.errors import ModelError, ModelIncomplete, ModelNotFound, ModelUnreachable
+from kev_engine.models.folder import CONFIG
 from kev_engine.models.progress import Progress, byte_bar
 from kev_engine.models.repository import Fetched, first_line, needed_files
 from kev_engine.models.store import require_disk
@@ -20,28 +23,15 @@ def fetch(
     ModelUnsupported and NotEnoughSpace.
     """
     from huggingface_hub import HfApi, constants, snapshot_download, try_to_load_from_cache
-    from huggingface_hub.errors import (
-        GatedRepoError,
-        HFValidationError,
-        RepositoryNotFoundError,
-        RevisionNotFoundError,
-    )
 
     where = f"hf:{name}" + (f"@{revision}" if revision else "")
     hub = endpoint or constants.ENDPOINT
     folder = Path(cache or constants.HF_HUB_CACHE)
     try:
-        info = HfApi(endpoint=endpoint).model_info(name, revision=revision, files_metadata=True)
-    except GatedRepoError as error:
-        raise ModelUnreachable(
-            f"{where} is gated; accept its terms on {hub}/{name} and set HF_TOKEN to your token."
-        ) from error
-    except RevisionNotFoundError as error:
-        raise ModelNotFound(f"{name} on {hub} has no revision {revision!r}; leave it out or name another.") from error
-    except (RepositoryNotFoundError, HFValidationError) as error:
-        raise ModelNotFound(
-            f"there is no model {name!r} on {hub}; check the name, or set HF_TOKEN where it is private."
-        ) from error
+        with _named(name, revision, hub):
+            info = HfApi(endpoint=endpoint).model_info(name, revision=revision, files_metadata=True)
+    except ModelError:
+        raise
     except Exception as error:  # The client raises its transport's errors as they come.
         return _from_cache(name, revision, folder, hub, error)
     files = needed_files({item.rfilename: item.size or 0 for item in info.siblings or ()}, where)
@@ -65,6 +55,59 @@ def fetch(
     return Fetched(path, path.name, f"hf:{path.name}")
 
 
+def fetch_config(name: str, revision: str | None, cache: Path | None = None, endpoint: str | None = None) -> Path:
+    """The config.json of `name` alone; where the hub does not answer, the one in the cache.
+
+    Raises ModelNotFound, ModelUnreachable, and ModelIncomplete where the repository has none.
+    """
+    from huggingface_hub import constants, hf_hub_download
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    hub = endpoint or constants.ENDPOINT
+    try:
+        with _named(name, revision, hub):
+            return Path(hf_hub_download(name, CONFIG, revision=revision, cache_dir=cache, endpoint=endpoint))
+    except ModelError:
+        raise
+    except LocalEntryNotFoundError as error:
+        raise _silent(hub, name, error) from error
+    except EntryNotFoundError as error:
+        raise ModelIncomplete(f"hf:{name} has no {CONFIG}; name a repository of a transformers model.") from error
+    except Exception as error:  # The client raises its transport's errors as they come.
+        raise _silent(hub, name, error) from error
+
+
+@contextmanager
+def _named(name: str, revision: str | None, hub: str) -> Iterator[None]:
+    """Turns what the hub says about a name or a revision into our errors; everything else passes."""
+    from huggingface_hub.errors import (
+        GatedRepoError,
+        HFValidationError,
+        RepositoryNotFoundError,
+        RevisionNotFoundError,
+    )
+
+    where = f"hf:{name}" + (f"@{revision}" if revision else "")
+    try:
+        yield
+    except GatedRepoError as error:
+        raise ModelUnreachable(
+            f"{where} is gated; accept its terms on {hub}/{name} and set HF_TOKEN to your token."
+        ) from error
+    except RevisionNotFoundError as error:
+        raise ModelNotFound(f"{name} on {hub} has no revision {revision!r}; leave it out or name another.") from error
+    except (RepositoryNotFoundError, HFValidationError) as error:
+        raise ModelNotFound(
+            f"there is no model {name!r} on {hub}; check the name, or set HF_TOKEN where it is private."
+        ) from error
+
+
+def _silent(hub: str, name: str, error: Exception) -> ModelUnreachable:
+    return ModelUnreachable(
+        f"{hub} does not answer for {name} ({first_line(error)}); check the network, or set HF_ENDPOINT to a mirror."
+    )
+
+
 def _from_cache(name: str, revision: str | None, cache: Path, hub: str, error: Exception) -> Fetched:
     from huggingface_hub import get_cached_repo_tree, snapshot_download
     from huggingface_hub.errors import CachedRepoTreeNotFoundError, LocalEntryNotFoundError
@@ -76,10 +119,7 @@ def _from_cache(name: str, revision: str | None, cache: Path, hub: str, error: E
             name, revision=revision, cache_dir=cache, allow_patterns=list(files), local_files_only=True
         ))
     except (CachedRepoTreeNotFoundError, LocalEntryNotFoundError):
-        raise ModelUnreachable(
-            f"{hub} does not answer for {name} ({first_line(error)}); "
-            "check the network, or set HF_ENDPOINT to a mirror."
-        ) from error
+        raise _silent(hub, name, error) from error
     note = f"{hub} does not answer, so revision {path.name} of {name} from the cache is used."
     return Fetched(path, path.name, f"hf:{path.name}", (note,))
 

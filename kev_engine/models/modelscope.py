@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kev_engine.errors import ModelNotFound, ModelUnreachable
+from kev_engine.models.folder import CONFIG
 from kev_engine.models.progress import Progress
 from kev_engine.models.repository import Fetched, first_line, needed_files
 from kev_engine.models.store import require_disk
@@ -57,13 +58,40 @@ def fetch(
     return Fetched(Path(path), revision or DEFAULT_REVISION)
 
 
+def fetch_config(name: str, revision: str | None, cache: Path | None = None, endpoint: str | None = None) -> Path:
+    """The config.json of `name` alone; where ModelScope does not answer, the one in the cache.
+
+    Raises ModelNotFound (also where the repository has no such file) and ModelUnreachable.
+    """
+    from modelscope_hub import HubApi
+    from modelscope_hub.config import HubConfig
+    from modelscope_hub.errors import HubError, NotExistError
+
+    config = HubConfig(endpoint=endpoint) if cache is None else HubConfig(endpoint=endpoint, cache_dir=cache)
+    api = HubApi(config=config)
+    try:
+        return Path(api.download_file(name, MODEL, CONFIG, revision=revision))
+    except NotExistError as error:
+        raise ModelNotFound(f"there is no modelscope:{name} with a {CONFIG}; check the name and the revision."
+                            ) from error
+    except (HubError, OSError) as error:
+        held = _cached(api, name, revision)
+        if held is None or not (held / CONFIG).is_file():
+            raise _silent(config.endpoint, name, error) from error
+        return held / CONFIG
+
+
+def _silent(hub: str | None, name: str, error: Exception) -> ModelUnreachable:
+    return ModelUnreachable(
+        f"{hub} does not answer for {name} ({first_line(error)}); check the network, "
+        "or set MODELSCOPE_ENDPOINT to another address."
+    )
+
+
 def _from_cache(api: Any, name: str, revision: str | None, hub: str | None, error: Exception) -> Fetched:
     path = _cached(api, name, revision)
     if path is None:
-        raise ModelUnreachable(
-            f"{hub} does not answer for {name} ({first_line(error)}); check the network, "
-            "or set MODELSCOPE_ENDPOINT to another address."
-        ) from error
+        raise _silent(hub, name, error) from error
     note = f"{hub} does not answer, so {name} is used as it is in the cache, {path}."
     return Fetched(path, path.name, None, (note,))
 

@@ -105,7 +105,7 @@ class Engine:
         device = budget.pick_device(self.config.device)
         dtype = budget.pick_dtype(self.config.dtype)
         kv_dtype = budget.pick_kv_dtype(self.config.kv_dtype, self.config.dtype)
-        source = resolve(self.config.model, self.config.home, progress)
+        source = resolve(self.config.model, self.config.home, progress, self.config.hub)
         loaded = load(source, dtype, device, progress, attn_implementation=ATTN_IMPLEMENTATION)
         facts = loaded.facts
         self._facts = facts

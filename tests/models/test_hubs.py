@@ -97,6 +97,32 @@ def test_shards_are_fetched_with_their_index(client: Client, repository: Path) -
     assert "model.safetensors.index.json" in names
 
 
+def test_a_configuration_alone_is_fetched_alone(client: Client, repository: Path) -> None:
+    path = client.module.fetch_config(NAME, None, cache=client.cache, endpoint=client.hub.endpoint)
+    assert path.read_bytes() == (repository / "config.json").read_bytes()
+    assert client.hub.sent(WEIGHTS) == 0
+    assert client.hub.sent("tokenizer.json") == 0
+
+
+def test_a_configuration_serves_from_the_cache_where_the_hub_is_down(client: Client) -> None:
+    whole = client.fetch()
+    client.hub.failure = "down"
+    path = client.module.fetch_config(NAME, None, cache=client.cache, endpoint=client.hub.endpoint)
+    assert path.read_bytes() == (whole.path / "config.json").read_bytes()
+
+
+def test_a_configuration_that_cannot_be_had_is_told_of(client: Client, repository: Path) -> None:
+    given = {"cache": client.cache, "endpoint": client.hub.endpoint}
+    with pytest.raises(ModelNotFound, match="owner/nothing"):
+        client.module.fetch_config("owner/nothing", None, **given)
+    (repository / "config.json").unlink()
+    with pytest.raises((ModelIncomplete, ModelNotFound), match=r"config\.json"):
+        client.module.fetch_config(NAME, None, **given)
+    client.hub.failure = "down"
+    with pytest.raises(ModelUnreachable, match="does not answer"):
+        client.module.fetch_config("owner/other", None, **given)
+
+
 def test_an_unknown_name_is_not_found(client: Client) -> None:
     with pytest.raises(ModelNotFound, match="owner/nothing"):
         client.fetch("owner/nothing")
