@@ -142,13 +142,10 @@ class Engine:
         answered. Raises InputError for a run that makes no sense as a whole, EngineBusy, EngineFailed, EngineClosed.
         """
         answers: dict[str, list[Answer]] = {question.id: [] for question in questions}
-        asked = {question.id: question for question in questions}
         stats = None
         for event in self.stream(questions, shared):
-            if isinstance(event, Finished):
+            if isinstance(event, Finished | Refused):
                 answers[event.answer.question_id].append(event.answer)
-            elif isinstance(event, Refused):
-                answers[event.question_id].append(self._intake.refusal(asked[event.question_id], event.error))
             elif isinstance(event, RunFinished):
                 stats = event.stats
         assert stats is not None

@@ -96,10 +96,14 @@ class Finished:
 
 @dataclass(frozen=True)
 class Refused:
-    """A question that never ran, or that ended in an error of its own; the others go on."""
+    """A question that never ran, or that ended in an error of its own; the others go on.
+
+    `answer` is what there is of its answer: the error's sentence and, where it ran, the tokens before.
+    """
 
     question_id: str
     error: KevError
+    answer: Answer
 
 
 @dataclass(frozen=True)

@@ -108,14 +108,14 @@ class Intake:
             try:
                 version = self._adapters.acquire(question.adapter)
             except KevError as error:
-                refused.append(Refused(question.id, error))
+                refused.append(_refuse(question, error, temperature))
                 continue
             key = question.id if question.shared is None else (question.shared, version.adapter_id)
             try:
                 stories = self._stories(question, known, version, groups.get(key, []), temperature)
             except InputError as error:
                 self._adapters.release(version)
-                refused.append(Refused(question.id, error))
+                refused.append(_refuse(question, error, temperature))
                 continue
             held.append(version)
             groups.setdefault(key, []).extend(stories)
@@ -130,14 +130,6 @@ class Intake:
         """Let go of the adapter versions a run held; once for each run."""
         for version in taken.held:
             self._adapters.release(version)
-
-    def refusal(self, question: Question, error: KevError) -> Answer:
-        """The answer of a question that never ran."""
-        now = self._temperature.current()
-        return Answer(
-            question.id, "", (), ERROR, with_temperature(question.sampling, now.value), question.max_new_tokens,
-            prompt_tokens=0, temperature_version=now.version, error=str(error), adapter=question.adapter,
-        )
 
     def _stories(
         self, question: Question, known: Mapping[str, SharedContext], version: AdapterVersion,
@@ -205,6 +197,14 @@ class Intake:
 
     def _blocks_of(self, sequence: Sequence) -> int:
         return self._blocks.blocks_for(sequence.num_projected) - sequence.num_inherited // self._blocks.block_size
+
+
+def _refuse(question: Question, error: KevError, temperature: TemperatureVersion) -> Refused:
+    answer = Answer(
+        question.id, "", (), ERROR, with_temperature(question.sampling, temperature.value), question.max_new_tokens,
+        prompt_tokens=0, temperature_version=temperature.version, error=str(error), adapter=question.adapter,
+    )
+    return Refused(question.id, error, answer)
 
 
 def _require_unique(field: str, names: Many[str]) -> None:

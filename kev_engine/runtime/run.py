@@ -136,6 +136,6 @@ class ActiveRun:
         """Release the reply's sequence at once and hand its answer to the reader."""
         scheduler.finish(reply.sequence)
         if reply.error is not None:
-            self.events.put(Refused(reply.question.id, reply.error))
+            self.events.put(Refused(reply.question.id, reply.error, reply.answer()))
         else:
             self.events.put(Finished(reply.answer()))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, permutations
 from typing import Any
 
 import pytest
@@ -16,10 +16,20 @@ from kev_engine.sampling.sampler import (
     NOT_FINITE,
     NOTHING_LEFT,
     RowState,
+    _scores,
     sample,
     uniform,
 )
-from kev_engine.schema import PENALTIES_LAST, SamplingParams
+from kev_engine.schema import (
+    DEFAULT_ORDER,
+    MIN_P,
+    PENALTIES,
+    PENALTIES_LAST,
+    TEMPERATURE,
+    TOP_K,
+    TOP_P,
+    SamplingParams,
+)
 
 SOAK = os.environ.get("KEV_SOAK") == "1"
 
@@ -104,6 +114,88 @@ def test_penalties_before_or_after_the_cut() -> None:
     state = RowState(SamplingParams(temperature=1.0, top_k=1, presence_penalty=1.0), 0, output_token_ids=[0])
     assert sample(logits, [state]).token_ids == (1,)
     assert sample(logits, [replace(state, params=replace(state.params, order=PENALTIES_LAST))]).token_ids == (0,)
+
+
+GOLDEN: list[tuple[tuple[str, str], list[float], dict[str, Any], list[float], list[float]]] = [
+    # Probabilities before, and what is left of them in the default order and with these two neighbours swapped.
+    ((PENALTIES, TEMPERATURE), [0.5, 0.3, 0.2], {"presence_penalty": 1.0, "temperature": 2.0},
+     [0.30122, 0.384686, 0.314095], [0.207264, 0.436409, 0.356327]),
+    ((TOP_K, TOP_P), [0.5, 0.3, 0.2], {"top_k": 2, "top_p": 0.6}, [1, 0, 0], [0.625, 0.375, 0]),
+    ((TOP_P, MIN_P), [0.5, 0.3, 0.15, 0.05], {"top_p": 0.82, "min_p": 0.25},
+     [0.526316, 0.315789, 0.157895, 0], [0.625, 0.375, 0, 0]),
+]
+
+
+@pytest.mark.parametrize(("pair", "before", "params", "default", "swapped"), GOLDEN)
+def test_swapping_two_steps_gives_another_distribution(
+    pair: tuple[str, str], before: list[float], params: dict[str, Any], default: list[float], swapped: list[float]
+) -> None:
+    """By hand, with token 0 in the output. Top-k next to the temperature is left out: it only counts."""
+    at = DEFAULT_ORDER.index(pair[0])
+    order = (*DEFAULT_ORDER[:at], *pair[::-1], *DEFAULT_ORDER[at + 2 :])
+    for steps, expected in ((DEFAULT_ORDER, default), (order, swapped)):
+        state = RowState(SamplingParams(**{"temperature": 1.0, **params}, order=steps), 0, output_token_ids=[0])
+        assert _scores(torch.tensor([before]).log(), [state], steps).softmax(-1)[0].tolist() == pytest.approx(
+            expected, abs=1e-5)
+        assert naive(before, state, steps) == pytest.approx(expected, abs=1e-5)
+
+
+def naive(before: list[float], row: RowState, order: tuple[str, ...]) -> list[float]:
+    """The slow definition, one token at a time."""
+    params = row.params
+    scores = [math.log(p) for p in before]
+
+    def probabilities() -> list[float]:
+        weights = [math.exp(score) for score in scores]
+        return [weight / sum(weights) for weight in weights]
+
+    for step in order:
+        likeliest = sorted(range(len(scores)), key=lambda token: -scores[token])
+        if step == PENALTIES:
+            for token in {*row.prompt_token_ids, *row.output_token_ids}:
+                by = params.repetition_penalty
+                scores[token] = scores[token] / by if scores[token] > 0 else scores[token] * by
+            for token in set(row.output_token_ids):
+                count = list(row.output_token_ids).count(token)
+                scores[token] -= params.frequency_penalty * count + params.presence_penalty
+        elif step == TEMPERATURE:
+            scores = [score / params.temperature for score in scores]
+        elif step == TOP_K and params.top_k:
+            kept = set(likeliest[: params.top_k])
+            scores = [score if token in kept else -math.inf for token, score in enumerate(scores)]
+        elif step == TOP_P:
+            now, mass = probabilities(), 0.0
+            for token in likeliest:
+                if mass >= params.top_p:
+                    scores[token] = -math.inf
+                mass += now[token]
+        elif step == MIN_P:
+            now = probabilities()
+            scores = [
+                score if p >= params.min_p * max(now) else -math.inf for score, p in zip(scores, now, strict=True)
+            ]
+    return probabilities()
+
+
+def test_every_order_is_the_slow_definition() -> None:
+    """All 120, each on a row of its own in one call, beside rows of the other orders."""
+    orders = list(permutations(DEFAULT_ORDER))
+    generator = torch.Generator().manual_seed(9)
+    before = torch.randn(len(orders), 12, generator=generator).softmax(-1)
+    rows = [
+        RowState(SamplingParams(
+            temperature=0.5 + number % 3, top_k=3 + number % 4, top_p=0.5 + number % 5 / 10, min_p=number % 3 / 20,
+            repetition_penalty=1 + number % 2 / 3, presence_penalty=number % 2, frequency_penalty=number % 3 / 5,
+            order=order,
+        ), number, [1, 2, number % 12], [3, 3, number % 7])
+        for number, order in enumerate(orders)
+    ]
+    expected = [naive(line, row, row.params.order) for line, row in zip(before.tolist(), rows, strict=True)]
+    for order, row, line, right in zip(orders, rows, before, expected, strict=True):
+        assert _scores(line.log()[None].clone(), [row], order).softmax(-1)[0].tolist() == pytest.approx(right, abs=1e-5)
+    assert len({tuple(round(p, 4) for p in line) for line in expected}) > 20
+    drawn = sample(before.log(), rows).token_ids
+    assert all(right[token] > 0 for right, token in zip(expected, drawn, strict=True))
 
 
 def test_a_permutation_of_the_rows_permutes_the_results() -> None:
