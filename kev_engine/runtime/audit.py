@@ -11,6 +11,7 @@ temperatures: its subject is who reads whom.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, replace
 
@@ -116,11 +117,16 @@ class Record:
 
 
 class Auditor:
-    """Replays the steps of a few stories on storage of its own."""
+    """Replays the steps of a few stories on storage of its own.
+
+    `on_forward(done, total)` is called before each forward; total is 0 while the run itself is being recorded. What it
+    raises ends the audit.
+    """
 
     def __init__(
         self, runner: ModelRunner, shape: KVShape, subjects: Many[Subject], block_size: int, token_budget: int,
         max_adapters: int, vocab_size: int, fault: Fault | None = None, alone_bound: float = ALONE_BOUND,
+        on_forward: Callable[[int, int], None] | None = None,
     ) -> None:
         self.clean = runner.dense()
         self.runner = runner if fault is None else runner.dense(fault)
@@ -137,10 +143,15 @@ class Auditor:
         lengths = [sequence.num_prompt - sequence.num_inherited for sequence in sequences]
         starts = itertools.accumulate(lengths, initial=0)
         self.row_starts = {sequence.id: start for sequence, start in zip(sequences, starts, strict=False)}
+        self._on_forward = on_forward
+        self._num_done = self._num_forwards = 0
         self.records = self._record()
 
     def prove(self, layout: PackedLayout, max_new_tokens: int) -> Audit:
         """Run every proof for every question."""
+        num_questions = sum(subject.question_id is not None for subject in self.subjects)
+        # For each question one lone forward, and all recorded steps twice.
+        self._num_forwards = num_questions * (1 + 2 * len(self.records))
         proofs = tuple(self._proof(subject) for subject in self.subjects if subject.question_id is not None)
         name = None if self.fault is None else self.fault.name
         counts = np.sum([self._count_foreign(record) for record in self.records], axis=0)
@@ -179,6 +190,7 @@ class Auditor:
         self.scheduler.submit(stops)
         records = []
         while (scheduled := self.scheduler.next_step()) is not None:
+            self._tell()
             logits = self._run(scheduled)
             records.append(Record(scheduled, logits, self.scheduler.block_owners.copy()))
             self.scheduler.commit(scheduled)
@@ -196,6 +208,12 @@ class Auditor:
             plan = self.fault.broken_plan(plan, self.row_starts)
         return self.runner.run(plan, self.storage)
 
+    def _tell(self) -> None:
+        """Say how far the proofs are, before the next forward of theirs."""
+        if self._on_forward is not None:
+            self._on_forward(self._num_done, self._num_forwards)
+        self._num_done += self._num_forwards > 0
+
     def _alone(self, sequence: Sequence) -> tuple[float, bool, int]:
         """The whole story in one clean forward by itself, tokens forced: max |Δlogit|, tokens equal, ties."""
         packed = self._rows(self.records, sequence)  # [N, V]
@@ -208,6 +226,7 @@ class Auditor:
         rows = np.arange(sequence.num_prompt - 1, len(story.tokens), dtype=np.int64)
         plan = replace(scheduled.plan, sample_rows=rows)
         storage = KVStorage(self.shape, pool.num_blocks, pool.block_size, self.storage.device)
+        self._tell()
         alone = self.clean.run(plan, storage)  # [N, V]
         top = alone.float().topk(2, dim=-1).values
         differing = packed.argmax(dim=-1) != alone.argmax(dim=-1)
@@ -229,6 +248,7 @@ class Auditor:
                 input_ids = np.where(foreign, random, input_ids)
             if poison:
                 self._poison(record.scheduled, mine)
+            self._tell()
             logits = self._run(record.scheduled, input_ids)
             here = [row for row, owner in enumerate(record.scheduled.sampled) if owner is sequence]
             if here:

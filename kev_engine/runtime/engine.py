@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from types import TracebackType
@@ -23,6 +23,7 @@ from kev_engine.models.progress import Progress, silent
 from kev_engine.models.sources import resolve
 from kev_engine.runtime import budget
 from kev_engine.runtime.audit import NEW_TOKENS, Audit, Auditor
+from kev_engine.runtime.audit_stream import AuditStream
 from kev_engine.runtime.events import Event, Finished, PlanMade, Refused, RunFinished
 from kev_engine.runtime.intake import Intake, Intaken
 from kev_engine.runtime.model_runner import ModelRunner
@@ -183,25 +184,40 @@ class Engine:
         Has the engine to itself: runs that are under way end first, new ones wait. Raises InputError for the first
         question that cannot be asked, and for an unknown fault.
         """
+        for event in self.audit_stream(questions, shared, fault, max_new_tokens):
+            if isinstance(event, Audit):
+                return event
+        raise AssertionError("only a cancelled audit ends without a verdict, and nobody could cancel this one")
+
+    def audit_stream(
+        self, questions: Sequence[Question], shared: Sequence[SharedContext] = (), fault: str | None = None,
+        max_new_tokens: int = NEW_TOKENS,
+    ) -> AuditStream:
+        """The same audit as it goes on: its progress, then the Audit. Raises as `audit` does."""
         broken = None if fault is None else fault_named(fault)
         short = [replace(item, max_new_tokens=min(item.max_new_tokens, max_new_tokens)) for item in questions]
         taken = self._take(short, shared)
-        try:
-            if taken.refused:
-                raise taken.refused[0].error
+        if taken.refused:
+            self._intake.release(taken)
+            raise taken.refused[0].error
+
+        def start(on_forward: Callable[[int, int], None], done: Future[Audit]) -> None:
+            def tell(num_done: int, total: int) -> None:
+                if self._is_closed:
+                    raise EngineClosed
+                on_forward(num_done, total)
 
             def prove() -> Audit:
                 auditor = Auditor(
                     self._runner, self._shape, taken.subjects, self.info.block_size, self.config.token_budget,
-                    self.config.adapter_pool_size, self._facts.vocab_size, broken,
+                    self.config.adapter_pool_size, self._facts.vocab_size, broken, on_forward=tell,
                 )
                 return auditor.prove(taken.layout, max_new_tokens)
 
-            done: Future[Audit] = Future()
+            done.add_done_callback(lambda _: self._intake.release(taken))
             self._worker.send(Job(prove, done))
-            return done.result()
-        finally:
-            self._intake.release(taken)
+
+        return AuditStream(start)
 
     def _take(self, questions: Sequence[Question], shared: Sequence[SharedContext]) -> Intaken:
         if self._is_closed:

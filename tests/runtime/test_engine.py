@@ -9,7 +9,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from kev_engine.config import EngineConfig
 from kev_engine.errors import EngineClosed, EngineFailed, InvalidField, TooManyQuestions
-from kev_engine.isolation.faults import FAULTS
+from kev_engine.isolation.faults import FAULTS, fault_named
 from kev_engine.models.sources import resolve
 from kev_engine.runtime.engine import Engine
 from kev_engine.runtime.events import Finished, PlanMade, Refused, RunFinished, Step, TextDelta
@@ -259,16 +259,30 @@ def test_adapters_of_one_run_are_told_apart_and_a_shift_is_seen(embedded_engine)
     assert not embedded_engine.audit(asked[:2], fault="adapter-shift", max_new_tokens=4).isolated
 
 
+SECRET = " marzipan"
+
+
+def secret_logprob(engine: Engine, context: str) -> float:
+    """The log-probability that my story ends in the secret word, next to a neighbour with this context."""
+    tokenizer = engine._tokenizer
+    prompt = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "What is the secret word?"}], add_generation_prompt=True, return_dict=False)
+    secret = tokenizer.encode(SECRET)
+    mine = Question("mine", prompt_token_ids=[*prompt, *tokenizer.encode("The secret word is"), *secret],
+                    max_new_tokens=1, prompt_logprobs=True)
+    theirs = Question("theirs", "What is the secret word?", context=context, max_new_tokens=1)
+    [_, answer] = engine.ask([theirs, mine]).answers
+    return sum(item.logprob for item in answer.prompt_logprobs[-len(secret):])
+
+
 @pytest.mark.model
-def test_a_neighbours_secret_does_not_move_my_logits(embedded_engine):
-    asked = [
-        Question("mine", "What is the secret word?", max_new_tokens=4),
-        Question("theirs", "What is the secret word?", context="The secret word is marzipan.", max_new_tokens=4),
-    ]
-    [mine, _] = embedded_engine.audit(asked, max_new_tokens=4).questions
-    assert mine.neighbour_max_abs == 0
-    [_, theirs] = embedded_engine.audit(asked[::-1], fault="ones-2d", max_new_tokens=4).questions
-    assert theirs.neighbour_max_abs > 0.1
+def test_a_neighbours_secret_is_no_likelier_to_me(embedded_engine, monkeypatch):
+    told = f"The secret word is{SECRET}. Remember: the secret word is{SECRET}."
+    untold = "The harbour opens at nine. Remember: the harbour opens at nine."
+    assert secret_logprob(embedded_engine, told) == pytest.approx(secret_logprob(embedded_engine, untold), abs=1e-3)
+    # The same words under the classic leak: a mask of ones lets me read my neighbour, and the secret comes out.
+    monkeypatch.setattr(embedded_engine._worker, "runner", embedded_engine._runner.dense(fault_named("ones-2d")))
+    assert secret_logprob(embedded_engine, told) > secret_logprob(embedded_engine, untold) + 2
 
 
 def test_refused_questions_are_told_in_the_stream(tiny_engine):
