@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from typing import ClassVar
 
 
 class KevError(Exception):
@@ -62,12 +63,13 @@ class InvalidField(InputError):
 
 
 class PromptTooLong(InputError):
-    """A question needs more tokens than `limit`; `limit_name` says which limit it is."""
+    """A question needs more tokens than `limit`; `holder`, a key of HOLDERS, says what is too small."""
 
     code = "prompt_too_long"
+    HOLDERS: ClassVar[Mapping[str, str]] = {"model": "the model's context", "kv": "the KV budget"}
 
     def __init__(
-        self, num_tokens: int, limit: int, limit_name: str, question_id: str | None = None, way_out: str = ""
+        self, num_tokens: int, limit: int, holder: str, question_id: str | None = None, way_out: str = ""
     ) -> None:
         self.num_tokens = num_tokens
         self.limit = limit
@@ -75,8 +77,8 @@ class PromptTooLong(InputError):
         owner = f"question {question_id!r} " if question_id is not None else "the question "
         way_out = way_out or "shorten the context or ask for fewer new tokens"
         super().__init__(
-            f"{owner}needs {num_tokens} tokens (prompt and new tokens) but {limit_name} holds {limit}; {way_out}.",
-            num_tokens=num_tokens, limit=limit, limit_name=limit_name, question_id=question_id,
+            f"{owner}needs {num_tokens} tokens (prompt and new tokens) but {self.HOLDERS[holder]} holds {limit}; {way_out}.",
+            num_tokens=num_tokens, limit=limit, holder=holder, question_id=question_id,
         )
 
 

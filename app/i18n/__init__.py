@@ -47,7 +47,6 @@ def sentence(error: KevError, language: str) -> str:
     if error.code in ("limit_text", "limit_tokens"):
         facts["field"] = say(language, f"field.{field}")
     if error.code == "prompt_too_long":
-        key = "limit.model" if "model" in str(facts["limit_name"]) else "limit.kv"
-        facts["limit_name"] = say(language, key)
+        facts["holder"] = say(language, f"limit.{facts['holder']}")
     key = f"error.{error.code}"
     return say(language, key, **facts) if key in CATALOGUE else say(language, "error.other", message=str(error))

@@ -66,9 +66,9 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "error.limit_text": ("{field} has {value} characters, but this public page allows at most {limit}; shorten it.",
                          "{field}有 {value} 个字符，但这个公开页面最多允许 {limit} 个，请缩短。"),
     "error.prompt_too_long": (
-        "The question needs {num_tokens} tokens (prompt and new tokens) but {limit_name} holds {limit}; "
+        "The question needs {num_tokens} tokens (prompt and new tokens) but {holder} holds {limit}; "
         "shorten the context or ask for fewer new tokens.",
-        "这个问题需要 {num_tokens} 个词元（提示加生成），但{limit_name}只容 {limit} 个；请缩短上下文或少生成一些。"),
+        "这个问题需要 {num_tokens} 个词元（提示加生成），但{holder}只容 {limit} 个；请缩短上下文或少生成一些。"),
     "limit.model": ("the model", "模型"),
     "limit.kv": ("the KV memory", "KV 内存"),
     "error.too_many_questions": ("The run has {count} questions but at most {limit} are allowed; remove some.",

@@ -184,14 +184,14 @@ class Intake:
         """Raise PromptTooLong where the story can never fit the model's context or the KV budget."""
         needed = num_above + num_own + question.max_new_tokens
         if needed > self._facts.max_context:
-            raise PromptTooLong(needed, self._facts.max_context, "the model's context", question.id)
+            raise PromptTooLong(needed, self._facts.max_context, "model", question.id)
         size = self._blocks.block_size
         # The story grows from its contexts down: each level shares the full blocks of the one above.
         levels = [0, num_above, num_above + num_own - 1 if question.n > 1 else num_above, needed - 1]
         blocks = sum(self._blocks.blocks_for(end) - start // size for start, end in pairwise(levels) if end > start)
         if blocks > self._blocks.num_usable:
             raise PromptTooLong(
-                blocks * size, self._blocks.num_usable * size, "the KV budget", question.id,
+                blocks * size, self._blocks.num_usable * size, "kv", question.id,
                 "shorten the context, ask for fewer new tokens or raise the KV budget",
             )
 

@@ -38,8 +38,8 @@ def test_every_key_that_the_code_names_is_in_the_catalogue():
 
 
 ERRORS = [
-    errors.PromptTooLong(9000, 8192, "the model's context", "A"),
-    errors.PromptTooLong(9000, 512, "the KV budget", "A"),
+    errors.PromptTooLong(9000, 8192, "model", "A"),
+    errors.PromptTooLong(9000, 512, "kv", "A"),
     errors.TooManyQuestions(9, 8),
     errors.UnknownAdapter("pirat", ["pirate"], "A"),
     errors.EngineBusy(4, 4, 1, 2),
