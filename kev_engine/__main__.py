@@ -93,7 +93,7 @@ def _refused(question_id: str, error: KevError) -> Answer:
 
 def _json(run: Run) -> str:
     content = {"answers": [answer.to_json() for answer in run.answers], "run": run.stats.to_json()}
-    return json.dumps(content, ensure_ascii=False, indent=1)
+    return json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False)
 
 
 def _text(run: Run, backend_reason: str) -> str:
@@ -115,7 +115,7 @@ def _audit(engine: Engine, file: QuestionsFile, given: argparse.Namespace) -> in
     if file.refused:
         raise next(iter(file.refused.values()))
     verdict = engine.audit(file.questions, file.shared, given.fault)
-    print(json.dumps(verdict.to_json(), indent=1) if given.json else _verdict(verdict))
+    print(json.dumps(verdict.to_json(), indent=1, allow_nan=False) if given.json else _verdict(verdict))
     return OK if verdict.isolated else NOT_ALL
 
 

@@ -74,10 +74,11 @@ class PromptTooLong(InputError):
         self.num_tokens = num_tokens
         self.limit = limit
         self.question_id = question_id
-        owner = f"question {question_id!r} " if question_id is not None else "the question "
+        owner = f"question {question_id!r}" if question_id is not None else "the question"
+        room = f"{self.HOLDERS[holder]} holds {limit}"
         way_out = way_out or "shorten the context or ask for fewer new tokens"
         super().__init__(
-            f"{owner}needs {num_tokens} tokens (prompt and new tokens) but {self.HOLDERS[holder]} holds {limit}; {way_out}.",
+            f"{owner} needs {num_tokens} tokens (prompt and new tokens) but {room}; {way_out}.",
             num_tokens=num_tokens, limit=limit, holder=holder, question_id=question_id,
         )
 

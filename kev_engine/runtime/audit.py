@@ -11,6 +11,7 @@ temperatures: its subject is who reads whom.
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, replace
@@ -77,15 +78,16 @@ class Audit:
         return self.foreign_cells_allowed == 0 and all(proof.is_isolated for proof in self.questions)
 
     def to_json(self) -> dict[str, object]:
-        """The verdict as the command line prints it."""
+        """The verdict as the command line prints it; an endless difference is the largest double: JSON has no infinity."""
         return {
             "isolated": self.isolated,
             "fault": self.fault,
             "questions": [
                 {
-                    "id": proof.question_id, "alone_max_abs": proof.alone_max_abs,
+                    "id": proof.question_id, "alone_max_abs": _finite(proof.alone_max_abs),
                     "alone_tokens_equal": proof.alone_tokens_equal, "ties": proof.ties,
-                    "neighbour_max_abs": proof.neighbour_max_abs, "poison_max_abs": proof.poison_max_abs,
+                    "neighbour_max_abs": _finite(proof.neighbour_max_abs),
+                    "poison_max_abs": _finite(proof.poison_max_abs),
                 }
                 for proof in self.questions
             ],
@@ -278,6 +280,10 @@ class Auditor:
             for record in records for row, owner in enumerate(record.scheduled.sampled) if owner is sequence
         ]
         return torch.stack(rows)
+
+
+def _finite(value: float) -> float:
+    return min(value, sys.float_info.max)
 
 
 def _max_abs(left: torch.Tensor, right: torch.Tensor) -> float:

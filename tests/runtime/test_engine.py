@@ -1,7 +1,9 @@
 """The whole route on real and tiny models: answers equal to `generate`, isolation, and what breaks it."""
 
+import json
 import queue
 import time
+from dataclasses import replace
 
 import pytest
 import torch
@@ -83,7 +85,16 @@ def test_foreign_cells_are_counted_from_the_executed_steps(tiny_engine):
 @pytest.mark.parametrize("fault", sorted(set(FAULTS) - {"adapter-shift", "no-reset"}))
 def test_the_audit_sees_a_broken_mask(tiny_engine, fault):
     """The mutation test of the audit: each classic fault of the mask must be noticed."""
-    assert not tiny_engine.audit(questions(3, 4), fault=fault).isolated
+    verdict = tiny_engine.audit(questions(3, 4), fault=fault)
+    assert not verdict.isolated
+    assert json.loads(json.dumps(verdict.to_json(), allow_nan=False))["isolated"] is False
+
+
+def test_an_endless_difference_is_a_number_of_strict_json(tiny_engine):
+    verdict = tiny_engine.audit(questions(2, 2))
+    endless = replace(verdict.questions[0], poison_max_abs=float("inf"))
+    [told, _] = replace(verdict, questions=(endless, verdict.questions[1])).to_json()["questions"]
+    assert json.loads(json.dumps(told, allow_nan=False))["poison_max_abs"] > 1e300
 
 
 def test_positions_that_run_on_are_harmless_under_rope(tmp_path):
