@@ -169,14 +169,18 @@ class ModelUnsupported(ModelError):
 
 
 class AdapterRefused(KevError):
-    """An adapter was not loaded; `reason` says what in it cannot be applied exactly, and nothing was changed."""
+    """An adapter was not loaded; `reason` says what in it cannot be applied exactly, and nothing was changed.
+
+    `kind` is the reason's name in adapters/reasons.py, and the facts are what it was filled from.
+    """
 
     code = "adapter_refused"
 
-    def __init__(self, name: str, reason: str) -> None:
+    def __init__(self, name: str, reason: str, kind: str = "", **facts: object) -> None:
         self.name = name
         self.reason = reason
-        super().__init__(f"adapter {name!r} was refused: {reason}.", name=name, reason=reason)
+        self.kind = kind
+        super().__init__(f"adapter {name!r} was refused: {reason}.", name=name, reason=reason, kind=kind, **facts)
 
 
 class EngineBusy(KevError):

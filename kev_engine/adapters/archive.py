@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 
-from kev_engine.errors import AdapterRefused
+from kev_engine.adapters.reasons import refusal
 
 MAX_MEMBERS = 1000
 
@@ -26,28 +26,28 @@ def read_members(path: Path, name: str, limits: Mapping[str, int], also: str) ->
         with zipfile.ZipFile(path) as archive:
             return _read(archive, name, limits, also)
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, NotImplementedError, OSError) as error:
-        raise AdapterRefused(name, f"the archive {path.name!r} cannot be read ({error})") from error
+        raise refusal(name, "archive_unreadable", path=repr(path.name), error=error) from error
 
 
 def _read(archive: zipfile.ZipFile, name: str, limits: Mapping[str, int], also: str) -> dict[str, bytes]:
     members = archive.infolist()
     if len(members) > MAX_MEMBERS:
-        raise AdapterRefused(name, f"the archive has {len(members):,} members, more than {MAX_MEMBERS:,}")
+        raise refusal(name, "archive_members", count=f"{len(members):,}", limit=f"{MAX_MEMBERS:,}")
     homes: dict[PurePosixPath, dict[str, zipfile.ZipInfo]] = {}
     for member in members:
         place = PurePosixPath(member.filename.replace("\\", "/"))
         if place.is_absolute() or ".." in place.parts or ":" in member.filename:
-            raise AdapterRefused(name, f"the archive's member {member.filename!r} points outside of it")
+            raise refusal(name, "archive_outside", member=repr(member.filename))
         if stat.S_ISLNK(member.external_attr >> 16):
-            raise AdapterRefused(name, f"the archive's member {member.filename!r} is a link; pack the file itself")
+            raise refusal(name, "archive_link", member=repr(member.filename))
         if place.name in limits or place.name == also:
             home = homes.setdefault(place.parent, {})
             if place.name in home:
-                raise AdapterRefused(name, f"the archive holds {place.as_posix()!r} twice")
+                raise refusal(name, "archive_twice", member=repr(place.as_posix()))
             home[place.name] = member
     if len(homes) > 1:
         where = ", ".join(sorted(repr(home.as_posix()) for home in homes))
-        raise AdapterRefused(name, f"the archive holds several adapters ({where}); pack one")
+        raise refusal(name, "archive_several", folders=where)
     found: dict[str, bytes] = {}
     for file, member in next(iter(homes.values()), {}).items():
         found[file] = b"" if file == also else _read_member(archive, member, name, limits[file])
@@ -61,4 +61,4 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo, name: str, l
             data = stream.read(limit + 1)
         if len(data) <= limit:
             return data
-    raise AdapterRefused(name, f"{member.filename!r} unpacks to more than the limit of {limit:,} bytes")
+    raise refusal(name, "archive_too_large", member=repr(member.filename), limit=f"{limit:,}")

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import regex  # type: ignore[import-untyped]
 from torch import nn
 
+from kev_engine.adapters.reasons import refusal
 from kev_engine.errors import AdapterRefused, shorten
 
 Value = TypeVar("Value")
@@ -39,18 +40,11 @@ WITHOUT_EFFECT = frozenset({
     "auto_mapping", "corda_config", "eva_config", "fan_in_fan_out", "inference_mode", "lora_dropout", "lora_ga_config",
     "loftq_config", "megatron_core", "peft_version", "qalora_group_size", "revision", "runtime_config", "task_type",
 })
-REFUSED = {
-    "use_dora": "it is a DoRA adapter, which rescales the base weights and cannot be added per token",
-    "modules_to_save": "modules_to_save replaces whole modules of the base; train with LoRA on them instead",
-    "lora_bias": "lora_bias adds a bias of its own; train with lora_bias=False",
-    "alora_invocation_tokens": "it is an activated LoRA (aLoRA), which starts in the middle of a sequence",
-    "target_parameters": "target_parameters adapts bare parameters, not Linear modules",
-    "layer_replication": "layer_replication changes how many layers the base has",
-    "trainable_token_indices": "trainable_token_indices replaces rows of the base's embedding",
-    "use_qalora": "it is a QALoRA adapter, which pools its input; convert it to plain LoRA",
-    "megatron_config": "megatron_config is for a model split by Megatron",
-    "ensure_weight_tying": "ensure_weight_tying ties the adapter to the embedding; train without it",
-}
+REFUSED = frozenset({
+    "use_dora", "modules_to_save", "lora_bias", "alora_invocation_tokens", "target_parameters", "layer_replication",
+    "trainable_token_indices", "use_qalora", "megatron_config", "ensure_weight_tying",
+})
+"""Each has a reason of its own, under its name."""
 # Initialisations that leave the base weights alone. The others (PiSSA, OLoRA, CorDA, LoRA-GA, LoftQ) train against
 # changed base weights, unless they were converted when saved, which PEFT records as `true`.
 PLAIN_INITS = (True, False, None, "gaussian", "eva", "orthogonal", "mica")
@@ -92,16 +86,10 @@ class LoraSettings:
         try:
             found = {key: module for key, module in model.named_modules() if key and self._matches(key, module, model)}
         except TimeoutError:
-            raise AdapterRefused(name, "a regular expression in its configuration takes too long to match") from None
+            raise refusal(name, "slow_regex") from None
         if not found:
-            raise AdapterRefused(
-                name, f"target_modules {shorten(self.target_modules)} matches no module of this model{self.trained_on}"
-            )
+            raise refusal(name, "nothing_matches", self.base, value=shorten(self.target_modules))
         return found
-
-    @property
-    def trained_on(self) -> str:
-        return f"; it was trained on {shorten(self.base)}" if self.base else ""
 
     def _matches(self, key: str, module: nn.Module, model: nn.Module) -> bool:
         if _is_named(key, self.exclude_modules):
@@ -144,21 +132,15 @@ def parse(raw: bytes, name: str) -> LoraSettings:
     config = _json(raw, name)
     kind = config.get("peft_type")
     if kind != "LORA":
-        raise AdapterRefused(name, f"peft_type is {shorten(kind)}, and only LORA can be applied per token")
+        raise refusal(name, "method", value=shorten(kind))
     if config.get("bias", "none") != "none":
-        bias = shorten(config["bias"])
-        raise AdapterRefused(name, f"bias is {bias}, which changes the base's biases; train with bias='none'")
+        raise refusal(name, "bias", value=shorten(config["bias"]))
     init = config.get("init_lora_weights", True)
     if not any(init is plain or (isinstance(plain, str) and init == plain) for plain in PLAIN_INITS):
-        raise AdapterRefused(
-            name, f"init_lora_weights is {shorten(init)}: it was trained against changed base weights; save it again "
-            "with path_initial_model_for_weight_conversion, which makes it a plain LoRA"
-        )
+        raise refusal(name, "init", value=shorten(init))
     for key, value in config.items():
         if key not in HONOURED and key not in WITHOUT_EFFECT and value not in (None, False, [], {}, ""):
-            raise AdapterRefused(
-                name, REFUSED.get(key, f"its configuration sets {key!r} to {shorten(value)}, which is not known here")
-            )
+            raise refusal(name, key if key in REFUSED else "unknown_key", key=repr(key), value=shorten(value))
     return _settings(_Keys(config, name))
 
 
@@ -166,9 +148,9 @@ def _settings(keys: _Keys) -> LoraSettings:
     targets = keys.names("target_modules")
     layers, pattern = keys.layers("layers_to_transform"), keys.names("layers_pattern")
     if not targets:
-        raise keys.wrong("target_modules", "a list of module names, a regular expression or 'all-linear'")
+        raise keys.wrong("no_targets", "target_modules", targets)
     if isinstance(targets, str) and (layers or pattern):
-        raise keys.wrong("layers_to_transform", "left out where target_modules is one string")
+        raise keys.wrong("layers_with_regex", "layers_to_transform" if layers else "layers_pattern")
     base = keys.config.get("base_model_name_or_path")
     return LoraSettings(
         r=keys.rank("r", keys.config.get("r", 8)),
@@ -192,29 +174,29 @@ class _Keys:
         self.config = config
         self.name = name
 
-    def wrong(self, key: str, wanted: str, value: object = None) -> AdapterRefused:
-        return AdapterRefused(self.name, f"{key} in its configuration is {shorten(value)} but must be {wanted}")
+    def wrong(self, kind: str, key: str, value: object = None, **facts: Any) -> AdapterRefused:
+        return refusal(self.name, kind, key=key, value=shorten(value), **facts)
 
     def rank(self, key: str, value: Any) -> int:
         if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MAX_RANK:
-            raise self.wrong(key, f"a whole number from 1 to {MAX_RANK}", value)
+            raise self.wrong("wrong_rank", key, value, limit=MAX_RANK)
         return int(value)
 
     def number(self, key: str, value: Any) -> float:
         if not isinstance(value, int | float) or isinstance(value, bool) or not abs(value) < 1e30:
-            raise self.wrong(key, "a finite number", value)
+            raise self.wrong("wrong_number", key, value)
         return float(value)
 
     def flag(self, key: str) -> bool:
         value = self.config.get(key, False)
         if not isinstance(value, bool):
-            raise self.wrong(key, "true or false", value)
+            raise self.wrong("wrong_flag", key, value)
         return bool(value)
 
     def table(self, key: str) -> list[tuple[str, Any]]:
         value = self.config.get(key) or {}
         if not isinstance(value, dict):
-            raise self.wrong(key, "a table of module patterns", value)
+            raise self.wrong("wrong_table", key, value)
         for pattern in value:
             self._check_regex(key, END.format(pattern))
         return list(value.items())
@@ -225,7 +207,7 @@ class _Keys:
             self._check_regex(key, LAYER.format(value) if key == "layers_pattern" else value)
             return value
         if not isinstance(value, list | tuple) or not all(isinstance(item, str) and item for item in value):
-            raise self.wrong(key, "a list of names or one string", value)
+            raise self.wrong("wrong_names", key, value)
         if key == "layers_pattern":
             for pattern in value:
                 self._check_regex(key, LAYER.format(pattern))
@@ -235,14 +217,14 @@ class _Keys:
         value = self.config.get(key)
         value = [] if value is None else value if isinstance(value, list) else [value]
         if not all(isinstance(item, int) and not isinstance(item, bool) and item >= 0 for item in value):
-            raise self.wrong(key, "a layer number or a list of them", value)
+            raise self.wrong("wrong_layers", key, value)
         return tuple(value)
 
     def _check_regex(self, key: str, pattern: str) -> None:
         try:
             regex.compile(pattern)
         except (regex.error, RecursionError, OverflowError, ValueError) as error:
-            raise self.wrong(key, f"a regular expression ({error})", pattern) from error
+            raise self.wrong("wrong_regex", key, pattern, error=error) from error
 
 
 def _json(raw: bytes, name: str) -> dict[str, Any]:
@@ -252,9 +234,9 @@ def _json(raw: bytes, name: str) -> dict[str, Any]:
     try:
         config = json.loads(raw, parse_constant=refuse_constant)
     except (ValueError, RecursionError) as error:
-        raise AdapterRefused(name, f"adapter_config.json is not readable JSON ({error})") from error
+        raise refusal(name, "not_json", error=error) from error
     if not isinstance(config, dict):
-        raise AdapterRefused(name, "adapter_config.json does not hold a JSON object")
+        raise refusal(name, "no_object")
     return config
 
 

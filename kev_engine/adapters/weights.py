@@ -19,9 +19,9 @@ import torch
 from safetensors import SafetensorError
 from torch import nn
 
-from kev_engine.adapters.files import MAX_WEIGHTS_BYTES, read_files
+from kev_engine.adapters.files import MAX_WEIGHTS_BYTES, AdapterFiles, read_files
+from kev_engine.adapters.reasons import refusal
 from kev_engine.adapters.settings import LoraSettings, features, parse
-from kev_engine.errors import AdapterRefused
 
 PREFIX = "base_model.model."
 KEY = re.compile(r"(?P<module>.+)\.lora_(?P<half>[AB])\.weight")
@@ -81,7 +81,11 @@ class AdapterWeights:
 
 def read(path: str | Path, model: nn.Module, name: str, max_bytes: int = MAX_WEIGHTS_BYTES) -> AdapterWeights:
     """The adapter in a PEFT folder or a `.zip` of one, for this model. Raises AdapterRefused with the exact reason."""
-    files = read_files(Path(path), name, max_bytes)
+    return check(read_files(Path(path), name, max_bytes), model, name)
+
+
+def check(files: AdapterFiles, model: nn.Module, name: str) -> AdapterWeights:
+    """The adapter in these files, for this model. Raises AdapterRefused with the exact reason."""
     settings = parse(files.config, name)
     targets = settings.targets(model, name)
     tensors = _tensors(files.weights, name)
@@ -102,12 +106,12 @@ def _tensors(raw: bytes, name: str) -> dict[str, torch.Tensor]:
     try:
         tensors: dict[str, torch.Tensor] = safetensors.torch.load(raw)
     except (SafetensorError, KeyError, ValueError, TypeError, RuntimeError, OverflowError) as error:
-        raise AdapterRefused(name, f"its weights are not a whole safetensors file ({error})") from error
+        raise refusal(name, "not_safetensors", error=error) from error
     if not tensors:
-        raise AdapterRefused(name, "its weights file holds no tensors")
+        raise refusal(name, "no_tensors")
     for key, tensor in tensors.items():
         if tensor.dtype not in DTYPES:
-            raise AdapterRefused(name, f"{key} is {tensor.dtype}, not a 16-, 32- or 64-bit float")
+            raise refusal(name, "wrong_dtype", key=key, dtype=tensor.dtype)
     return tensors
 
 
@@ -118,14 +122,14 @@ def _halves(tensors: Mapping[str, torch.Tensor], model: nn.Module, name: str) ->
         found = KEY.fullmatch(key.removeprefix(PREFIX))
         if found is not None:
             if found["half"] in halves.get(found["module"], {}):
-                raise AdapterRefused(name, f"its weights file has {found['module']}.lora_{found['half']} twice")
+                raise refusal(name, "twice", key=f"{found['module']}.lora_{found['half']}")
             halves.setdefault(found["module"], {})[found["half"]] = tensor
         elif "lora_embedding_" in key:
-            raise AdapterRefused(name, f"{key} adapts an embedding; only Linear modules can be adapted per token")
+            raise refusal(name, "embedding", key=key)
         elif not _is_copy_of_base(key.removeprefix(PREFIX), tensor, model, name):
-            raise AdapterRefused(name, f"{key} matches no module of this model")
+            raise refusal(name, "stray_key", key=key)
     if not halves:
-        raise AdapterRefused(name, "its weights file holds no lora_A and lora_B")
+        raise refusal(name, "no_lora")
     return halves
 
 
@@ -139,10 +143,7 @@ def _is_copy_of_base(key: str, tensor: torch.Tensor, model: nn.Module, name: str
     except AttributeError:
         return False
     if own.shape != tensor.shape or not torch.equal(own.cpu().to(tensor.dtype), tensor):
-        raise AdapterRefused(
-            name, f"{key} is its own copy of a base weight and differs from this model's; save the adapter with "
-            "save_embedding_layers=False if it does not need it"
-        )
+        raise refusal(name, "own_copy", key=key)
     return True
 
 
@@ -151,36 +152,29 @@ def _pair(
     settings: LoraSettings, name: str,
 ) -> LoraPair:
     if module not in targets:
-        known = any(key == module for key, _ in model.named_modules())
-        raise AdapterRefused(name, f"{module} has weights, but " + (
-            "its configuration does not target it" if known else f"is no module of this model{settings.trained_on}"
-        ))
-    for half in "AB":
+        if any(key == module for key, _ in model.named_modules()):
+            raise refusal(name, "not_targeted", module=module)
+        raise refusal(name, "no_module", settings.base, module=module)
+    for half, other in ("AB", "BA"):
         if half not in ab:
-            raise AdapterRefused(name, f"{module} has lora_{'BA'[half == 'B']} but no lora_{half}")
+            raise refusal(name, "half_missing", module=module, given=f"lora_{other}", missing=f"lora_{half}")
     shape = features(targets[module])
     if shape is None:
-        kind = type(targets[module]).__name__
-        raise AdapterRefused(name, f"{module} is a {kind}; only Linear modules can be adapted per token")
+        raise refusal(name, "not_linear", module=module, type=type(targets[module]).__name__)
     inputs, outputs = shape
     rank = settings.rank(module)
     for half, wanted in (("A", (rank, inputs)), ("B", (outputs, rank))):
-        given = tuple(ab[half].shape)
+        given, key = tuple(ab[half].shape), f"{module}.lora_{half}"
         axis = 0 if half == "A" else 1
         if len(given) == 2 and given[axis] != rank and given[1 - axis] == wanted[1 - axis]:
-            raise AdapterRefused(
-                name, f"{module}.lora_{half} has rank {given[axis]} but its configuration says {rank}"
-            )
+            raise refusal(name, "rank_differs", key=key, given=given[axis], rank=rank)
         if given != wanted:
-            raise AdapterRefused(
-                name, f"{module}.lora_{half} has shape {list(given)} but this model needs {list(wanted)}"
-                f"{settings.trained_on}"
-            )
+            raise refusal(name, "shape", settings.base, key=key, given=list(given), wanted=list(wanted))
     scale, alpha = settings.scale(module), settings.alpha(module)
     halves = [ab[half].to(torch.float32, copy=True).contiguous() for half in "AB"]
     for half, tensor in zip("AB", halves, strict=True):
         if not bool(torch.isfinite(tensor).all()):
-            raise AdapterRefused(name, f"{module}.lora_{half} holds numbers that are not finite")
+            raise refusal(name, "not_finite", key=f"{module}.lora_{half}")
     if not bool(torch.isfinite(halves[1].mul(scale)).all()):
-        raise AdapterRefused(name, f"{module}.lora_B times its scale of {scale:g} is not finite")
+        raise refusal(name, "scale_not_finite", key=f"{module}.lora_B", scale=f"{scale:g}")
     return LoraPair(halves[0], halves[1], scale, alpha)

@@ -227,7 +227,7 @@ def test_a_pickle_is_never_opened_and_the_refusal_gives_a_command_that_converts_
 
 
 def test_folders_that_are_no_adapter(llama, good, tmp_path):
-    for path, reason in ((tmp_path / "none", "neither a folder"), (tmp_path, f"has no {CONFIG}")):
+    for path, reason in ((tmp_path / "none", "is no folder, no .zip"), (tmp_path, f"has no {CONFIG}")):
         with pytest.raises(AdapterRefused, match=reason):
             read(path, llama, "mine")
     (tmp_path / CONFIG).write_bytes((good / CONFIG).read_bytes())
