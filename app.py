@@ -30,12 +30,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--backend", help="attention backend: segment, dense, …")
     parser.add_argument("--threads", type=int, help="CPU threads of the model")
     parser.add_argument("--kv-budget", type=int, metavar="BYTES", help="memory for keys and values")
-    parser.add_argument("--adapter", action="append", default=[], metavar="NAME=PATH", help="may be given repeatedly")
+    parser.add_argument("--adapter", action="append", default=[], metavar="NAME=SOURCE",
+                        help="a folder, a .zip, hf:owner/name or modelscope:owner/name; may be repeated")
     parser.add_argument("--host", default=os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"))
     parser.add_argument("--port", type=int, default=int(os.environ.get("GRADIO_SERVER_PORT", "7860")))
     given = parser.parse_args()
     if wrong := [text for text in given.adapter if not all(text.partition("="))]:
-        parser.error(f"--adapter is {wrong[0]!r}, but it must be name=path")
+        parser.error(f"--adapter is {wrong[0]!r}, but it must be name=source")
     return given
 
 

@@ -40,20 +40,21 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--kv-dtype", metavar="T", help=f"of keys and values: {', '.join(KV_DTYPES)}")
         command.add_argument("--threads", type=int, metavar="N")
         command.add_argument("--kv-budget", type=int, metavar="BYTES", dest="kv_budget_bytes")
-        command.add_argument("--adapter", action="append", default=[], metavar="NAME=PATH", dest="adapters")
+        command.add_argument("--adapter", action="append", default=[], metavar="NAME=SOURCE", dest="adapters",
+                             help="a folder, a .zip, hf:owner/name or modelscope:owner/name; may be repeated")
     return top
 
 
 def adapters_of(given: list[str]) -> dict[str, str]:
-    """Adapter paths by name. Raises InvalidField for an entry that is not NAME=PATH, or a name given twice."""
+    """Adapter sources by name. Raises InvalidField for an entry that is not NAME=SOURCE, or a name given twice."""
     adapters: dict[str, str] = {}
     for entry in given:
-        name, _, path = entry.partition("=")
-        if not name or not path:
-            raise InvalidField("--adapter", entry, "it must be NAME=PATH")
+        name, _, source = entry.partition("=")
+        if not name or not source:
+            raise InvalidField("--adapter", entry, "it must be NAME=SOURCE")
         if name in adapters:
             raise InvalidField("--adapter", entry, f"{name!r} was given before; each name must be its own")
-        adapters[name] = path
+        adapters[name] = source
     return adapters
 
 
@@ -69,6 +70,8 @@ def main(arguments: list[str] | None = None) -> int:
         )
         config = replace(config, max_questions=max(config.max_questions, len(file.ids)))
         with Engine(config) as engine:
+            for warning in filter(None, (adapter.warning for adapter in engine.adapters.list())):
+                print(f"kev_engine: {warning}", file=sys.stderr)
             return _ask(engine, file, given.json) if given.command == "ask" else _audit(engine, file, given)
     except KevError as error:
         print(f"kev_engine: {error}", file=sys.stderr)

@@ -36,7 +36,7 @@ class KevError(Exception):
 
     code = "kev"
 
-    def __init__(self, message: str, **facts: object) -> None:
+    def __init__(self, message: str, /, **facts: object) -> None:
         super().__init__(message)
         self.facts: Mapping[str, object] = facts
 

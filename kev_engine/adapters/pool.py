@@ -1,6 +1,7 @@
 """AdapterPool: the adapters that are loaded, by name and by version, and which of them are resident.
 
-    load(name, path) / unload(name)       from any thread
+    load(name, path) / take(name, files)  from any thread: read an adapter, check it, give it a name
+    rename(old, new) / unload(name)
     resolve(name) / acquire(name)         a name (None = the base) as the version it means now; acquire also holds it
     hold(version) / release(version)      one more, one less, running sequence that uses this version
     reside(adapter_ids) -> Bank           the worker, before a step: these adapters are on the device
@@ -20,8 +21,8 @@ from pathlib import Path
 from torch import nn
 
 from kev_engine.adapters.bank import Bank
-from kev_engine.adapters.files import MAX_WEIGHTS_BYTES
-from kev_engine.adapters.weights import AdapterWeights, read
+from kev_engine.adapters.files import MAX_WEIGHTS_BYTES, AdapterFiles, read_files
+from kev_engine.adapters.weights import AdapterWeights, check
 from kev_engine.errors import InvalidField, UnknownAdapter
 
 SHORT = 12
@@ -50,9 +51,13 @@ BASE = AdapterVersion(0, None)
 
 @dataclass(frozen=True)
 class AdapterInfo:
-    """What is known of a loaded adapter. `uses` counts the sequences that have held this version, `holds` those now."""
+    """What is known of a loaded adapter. `uses` counts the sequences that have held this version, `holds` those now.
+
+    `dtype` is that of the file, `base_dtype` the model's, in which it is applied; in CPU memory it is kept in fp32.
+    """
 
     name: str
+    adapter_id: int
     version: str
     ranks: tuple[int, ...]
     alphas: tuple[float, ...]
@@ -61,10 +66,26 @@ class AdapterInfo:
     untouched: int
     num_bytes: int
     dtype: str
+    base_dtype: str
     base: str | None
     is_resident: bool
     uses: int
     holds: int
+
+    @property
+    def mixes_halves(self) -> bool:
+        """Whether file and model are fp16 and bf16, or the reverse: then weights are rounded, or small ones lost."""
+        return {self.base_dtype, *self.dtype.split(", ")} >= {"float16", "bfloat16"}
+
+    @property
+    def warning(self) -> str | None:
+        """What a user should know, as one sentence."""
+        if not self.mixes_halves:
+            return None
+        return (
+            f"adapter {self.name!r} holds {self.dtype} numbers and the model {self.base_dtype} ones, so they are "
+            "rounded, or lost where they are small; save the adapter as float32 or load the model in its dtype."
+        )
 
 
 @dataclass(eq=False)
@@ -92,12 +113,16 @@ class AdapterPool:
 
     def load(self, name: str, path: str | Path, max_bytes: int = MAX_WEIGHTS_BYTES) -> AdapterVersion:
         """Read an adapter and give it this name; raises AdapterRefused and InvalidField, and then nothing changed."""
-        return self.add(name, read(path, self._model, name, max_bytes))
+        require_name(name)
+        return self.take(name, read_files(Path(path), name, max_bytes))
+
+    def take(self, name: str, files: AdapterFiles) -> AdapterVersion:
+        """The same for files that were read before."""
+        return self.add(name, check(files, self._model, name))
 
     def add(self, name: str, weights: AdapterWeights) -> AdapterVersion:
         """Give weights that were read before this name; the same content has the same version under every name."""
-        if not name or name != name.strip():
-            raise InvalidField("adapter name", name, "it must hold some text, without spaces around it")
+        require_name(name)
         with self._lock:
             known = [entry for entry in self._entries.values() if entry.version.digest == weights.version]
             entry = known[0] if known else self._enter(AdapterVersion(self._next_id, weights))
@@ -105,6 +130,19 @@ class AdapterPool:
             entry.names.add(name)
             self._names[name] = entry.version.adapter_id
             return entry.version
+
+    def rename(self, old: str, new: str) -> None:
+        """Call what `old` means `new` from now on. Raises UnknownAdapter, and InvalidField for a name in use."""
+        require_name(new)
+        with self._lock:
+            version = self.resolve(old)
+            if new == old:
+                return
+            if new in self._names:
+                raise InvalidField("adapter name", new, "another adapter has it; choose a free name or unload that one")
+            entry = self._entries[version.adapter_id]
+            entry.names = entry.names - {old} | {new}
+            self._names[new] = self._names.pop(old)
 
     def unload(self, name: str) -> None:
         """Take the name away; sequences that hold the version go on. Raises UnknownAdapter."""
@@ -165,9 +203,10 @@ class AdapterPool:
             for adapter_id in [old for old in self._bank.columns if old not in self._entries]:
                 self._offload(adapter_id)
             missing = [adapter_id for adapter_id in wanted if adapter_id not in self._bank.columns]
-            # `_recent` has no id of this step now, so the least recently used others are first in line.
+            # `_recent` has no id of this step now; those that no sequence holds go first, each group by its last use.
             while len(self._bank.columns) + len(missing) > self.size:
-                self._offload(next(iter(self._recent)))
+                idle = (adapter_id for adapter_id in self._recent if not self._entries[adapter_id].holds)
+                self._offload(next(idle, None) or next(iter(self._recent)))
             for adapter_id in missing:
                 weights = self._entries[adapter_id].version.weights
                 assert weights is not None
@@ -178,6 +217,12 @@ class AdapterPool:
     def names(self) -> tuple[str, ...]:
         with self._lock:
             return tuple(sorted(self._names))
+
+    def info(self, name: str) -> AdapterInfo:
+        """What is known of one adapter. Raises UnknownAdapter."""
+        with self._lock:
+            self.resolve(name)
+            return self._info(name)
 
     def list(self) -> tuple[AdapterInfo, ...]:
         """What is loaded, by name."""
@@ -200,9 +245,9 @@ class AdapterPool:
         weights = entry.version.weights
         assert weights is not None
         return AdapterInfo(
-            name=name, version=weights.version[:SHORT], ranks=weights.ranks, alphas=weights.alphas,
-            scales=weights.scales, modules=len(weights.pairs), untouched=len(weights.untouched),
-            num_bytes=weights.num_bytes, dtype=weights.dtype, base=weights.base,
+            name=name, adapter_id=entry.version.adapter_id, version=weights.version[:SHORT], ranks=weights.ranks,
+            alphas=weights.alphas, scales=weights.scales, modules=len(weights.pairs), untouched=len(weights.untouched),
+            num_bytes=weights.num_bytes, dtype=weights.dtype, base_dtype=weights.base_dtype, base=weights.base,
             is_resident=entry.version.adapter_id in self._bank.columns, uses=entry.uses, holds=entry.holds,
         )
 
@@ -227,3 +272,9 @@ class AdapterPool:
     def _offload(self, adapter_id: int) -> None:
         self._bank.remove(adapter_id)
         self._recent.pop(adapter_id, None)
+
+
+def require_name(name: str) -> None:
+    """Raises InvalidField for a name that no question could give."""
+    if not name or name != name.strip():
+        raise InvalidField("adapter name", name, "it must hold some text, without spaces around it")

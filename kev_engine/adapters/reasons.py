@@ -84,7 +84,7 @@ REASONS: Mapping[str, str] = {
     "rank_differs": "{key} has rank {given} but its configuration says {rank}",
     "shape": "{key} has shape {given} but this model needs {wanted}",
     "not_finite": "{key} holds numbers that are not finite",
-    "scale_not_finite": "{key} times its scale of {scale} is not finite",
+    "overflow": "{key} is too large for this model's {dtype} (its scale is {scale})",
 }
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -52,13 +52,15 @@ class AdapterWeights:
     """One version of an adapter: `version` is the SHA-256 of its configuration (canonical JSON) and weights file.
 
     `pairs` maps module names of the model to what they get; `untouched` are modules the configuration targets but the
-    file has nothing for, which therefore stay as in the base. `dtype` is the file's, `base` what it was trained on.
+    file has nothing for, which therefore stay as in the base. `dtype` is the file's, `base_dtype` the model's, `base`
+    what it was trained on.
     """
 
     version: str
     pairs: Mapping[str, LoraPair]
     untouched: tuple[str, ...]
     dtype: str
+    base_dtype: str
     base: str | None
 
     @cached_property
@@ -97,7 +99,8 @@ def check(files: AdapterFiles, model: nn.Module, name: str) -> AdapterWeights:
         version=digest.hexdigest(),
         pairs=pairs,
         untouched=tuple(module for module in targets if module not in pairs),
-        dtype=", ".join(sorted({str(tensor.dtype).removeprefix("torch.") for tensor in tensors.values()})),
+        dtype=_names_of({tensor.dtype for tensor in tensors.values()}),
+        base_dtype=_names_of({_dtype(targets[module]) for module in pairs}),
         base=settings.base,
     )
 
@@ -175,6 +178,16 @@ def _pair(
     for half, tensor in zip("AB", halves, strict=True):
         if not bool(torch.isfinite(tensor).all()):
             raise refusal(name, "not_finite", key=f"{module}.lora_{half}")
-    if not bool(torch.isfinite(halves[1].mul(scale)).all()):
-        raise refusal(name, "scale_not_finite", key=f"{module}.lora_B", scale=f"{scale:g}")
+    dtype = _dtype(targets[module])
+    for key, tensor in ((f"{module}.lora_A", halves[0]), (f"{module}.lora_B times its scale", halves[1].mul(scale))):
+        if not bool(torch.isfinite(tensor.to(dtype)).all()):
+            raise refusal(name, "overflow", key=key, scale=f"{scale:g}", dtype=_names_of({dtype}))
     return LoraPair(halves[0], halves[1], scale, alpha)
+
+
+def _dtype(module: nn.Module) -> torch.dtype:
+    return next(module.parameters()).dtype
+
+
+def _names_of(dtypes: Iterable[torch.dtype]) -> str:
+    return ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes))

@@ -9,14 +9,15 @@ from pathlib import Path
 from kev_engine.errors import ModelError, ModelIncomplete, ModelNotFound, ModelUnreachable
 from kev_engine.models.folder import CONFIG
 from kev_engine.models.progress import Progress, byte_bar
-from kev_engine.models.repository import Fetched, first_line, needed_files
+from kev_engine.models.repository import Choose, Fetched, first_line, needed_files
 from kev_engine.models.store import require_disk
 
 
 def fetch(
-    name: str, revision: str | None, progress: Progress, cache: Path | None = None, endpoint: str | None = None
+    name: str, revision: str | None, progress: Progress, cache: Path | None = None, endpoint: str | None = None,
+    choose: Choose = needed_files,
 ) -> Fetched:
-    """The snapshot of `name`; only what is not in the cache is downloaded.
+    """The snapshot of `name`, of the files that `choose` takes; only what is not in the cache is downloaded.
 
     `cache` and `endpoint` default to the hub library's own (HF_HOME, HF_ENDPOINT). Where the hub does not answer, a
     whole snapshot in the cache serves, with a warning. Raises ModelNotFound, ModelUnreachable, ModelIncomplete,
@@ -33,8 +34,8 @@ def fetch(
     except ModelError:
         raise
     except Exception as error:  # The client raises its transport's errors as they come.
-        return _from_cache(name, revision, folder, hub, error)
-    files = needed_files({item.rfilename: item.size or 0 for item in info.siblings or ()}, where)
+        return _from_cache(name, revision, folder, hub, error, choose)
+    files = choose({item.rfilename: item.size or 0 for item in info.siblings or ()}, where)
     absent = [
         size for file, size in files.items()
         if not isinstance(try_to_load_from_cache(name, file, cache_dir=folder, revision=info.sha), str)
@@ -52,7 +53,7 @@ def fetch(
     for file, size in files.items():
         if not (path / file).is_file() or (path / file).stat().st_size != size:
             raise ModelIncomplete(f"{path / file} is not whole; remove it and start again.")
-    return Fetched(path, path.name, f"hf:{path.name}")
+    return Fetched(path, path.name, _root(path), f"hf:{path.name}")
 
 
 def fetch_config(name: str, revision: str | None, cache: Path | None = None, endpoint: str | None = None) -> Path:
@@ -98,7 +99,7 @@ def _named(name: str, revision: str | None, hub: str) -> Iterator[None]:
         raise ModelNotFound(f"{name} on {hub} has no revision {revision!r}; leave it out or name another.") from error
     except (RepositoryNotFoundError, HFValidationError) as error:
         raise ModelNotFound(
-            f"there is no model {name!r} on {hub}; check the name, or set HF_TOKEN where it is private."
+            f"there is no repository {name!r} on {hub}; check the name, or set HF_TOKEN where it is private."
         ) from error
 
 
@@ -108,18 +109,25 @@ def _silent(hub: str, name: str, error: Exception) -> ModelUnreachable:
     )
 
 
-def _from_cache(name: str, revision: str | None, cache: Path, hub: str, error: Exception) -> Fetched:
+def _root(snapshot: Path) -> Path:
+    """The repository's folder in the cache: snapshots/REVISION holds links to the files in blobs."""
+    return snapshot.parents[1]
+
+
+def _from_cache(
+    name: str, revision: str | None, cache: Path, hub: str, error: Exception, choose: Choose
+) -> Fetched:
     from huggingface_hub import get_cached_repo_tree, snapshot_download
     from huggingface_hub.errors import CachedRepoTreeNotFoundError, LocalEntryNotFoundError
 
     try:
         tree = get_cached_repo_tree(name, revision=revision, cache_dir=cache)
-        files = needed_files({item.path: item.size for item in tree}, f"hf:{name} in the cache")
+        files = choose({item.path: item.size for item in tree}, f"hf:{name} in the cache")
         path = Path(snapshot_download(
             name, revision=revision, cache_dir=cache, allow_patterns=list(files), local_files_only=True
         ))
     except (CachedRepoTreeNotFoundError, LocalEntryNotFoundError):
         raise _silent(hub, name, error) from error
     note = f"{hub} does not answer, so revision {path.name} of {name} from the cache is used."
-    return Fetched(path, path.name, f"hf:{path.name}", (note,))
+    return Fetched(path, path.name, _root(path), f"hf:{path.name}", (note,))
 

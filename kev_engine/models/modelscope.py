@@ -9,7 +9,7 @@ from typing import Any
 from kev_engine.errors import ModelNotFound, ModelUnreachable
 from kev_engine.models.folder import CONFIG
 from kev_engine.models.progress import Progress
-from kev_engine.models.repository import Fetched, first_line, needed_files
+from kev_engine.models.repository import Choose, Fetched, first_line, needed_files
 from kev_engine.models.store import require_disk
 
 MODEL = "model"
@@ -17,9 +17,10 @@ DEFAULT_REVISION = "master"
 
 
 def fetch(
-    name: str, revision: str | None, progress: Progress, cache: Path | None = None, endpoint: str | None = None
+    name: str, revision: str | None, progress: Progress, cache: Path | None = None, endpoint: str | None = None,
+    choose: Choose = needed_files,
 ) -> Fetched:
-    """The snapshot of `name`; files that the cache holds whole are not sent again.
+    """The snapshot of `name`, of the files that `choose` takes; those that the cache holds whole are not sent again.
 
     `cache` and `endpoint` default to the library's own (MODELSCOPE_CACHE, MODELSCOPE_ENDPOINT). Where ModelScope does
     not answer, the snapshot in the cache serves, with a warning. Raises ModelNotFound, ModelUnreachable,
@@ -36,11 +37,11 @@ def fetch(
     try:
         listed = api.list_repo_files(name, MODEL, revision=revision)
     except NotExistError as error:
-        raise ModelNotFound(f"there is no model {where} on {hub}; check the name and the revision.") from error
+        raise ModelNotFound(f"there is no repository {where} on {hub}; check the name and the revision.") from error
     except (HubError, OSError) as error:
         return _from_cache(api, name, revision, hub, error)
     entries = {entry.path: entry for entry in listed if entry.type != "tree"}
-    files = needed_files({path: entry.size for path, entry in entries.items()}, where)
+    files = choose({path: entry.size for path, entry in entries.items()}, where)
     held = _cached(api, name, revision)
     absent = sum(size for file, size in files.items() if held is None or not (held / file).is_file())
     require_disk(f"the download of {where}", config.cache_dir, absent)
@@ -55,7 +56,7 @@ def fetch(
             f"{hub} broke off while sending {where} ({first_line(next(iter(causes.values())))}); "
             "start again, what has arrived whole is kept."
         ) from error
-    return Fetched(Path(path), revision or DEFAULT_REVISION)
+    return Fetched(Path(path), revision or DEFAULT_REVISION, Path(path))
 
 
 def fetch_config(name: str, revision: str | None, cache: Path | None = None, endpoint: str | None = None) -> Path:
@@ -93,7 +94,7 @@ def _from_cache(api: Any, name: str, revision: str | None, hub: str | None, erro
     if path is None:
         raise _silent(hub, name, error) from error
     note = f"{hub} does not answer, so {name} is used as it is in the cache, {path}."
-    return Fetched(path, path.name, None, (note,))
+    return Fetched(path, path.name, path, None, (note,))
 
 
 def _cached(api: Any, name: str, revision: str | None) -> Path | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,12 +15,20 @@ SMALL_FILES = re.compile(r"[^/]+\.(json|jinja|txt|tiktoken)|tokenizer\.model|cha
 PICKLE = re.compile(r"[^/]+\.(bin|pt|pth|ckpt)")
 
 
+Choose = Callable[[Mapping[str, int], str], dict[str, int]]
+"""`choose(files, where)`: which files of a repository (names and sizes in bytes) to fetch; raises what refuses it."""
+
+
 @dataclass(frozen=True)
 class Fetched:
-    """The folder that was fetched and the revision it is of; `digest` where the hub knows the content's identity."""
+    """The folder that was fetched and the revision it is of; `digest` where the hub knows the content's identity.
+
+    The folder's files may be links, all of them within `root`.
+    """
 
     path: Path
     revision: str
+    root: Path
     digest: str | None = None
     warnings: tuple[str, ...] = ()
 

@@ -13,12 +13,13 @@ from kev_engine.errors import InvalidField, ModelIncomplete, ModelNotFound
 from kev_engine.models import embedded, gguf, huggingface, modelscope
 from kev_engine.models.folder import CONFIG, folder_digest, model_files
 from kev_engine.models.progress import Progress, silent
+from kev_engine.models.repository import Choose, Fetched, needed_files
 from kev_engine.models.store import sha256, stored
 
 HF, MODELSCOPE, GGUF = "hf:", "modelscope:", "gguf:"
 HUBS = {"huggingface": HF, "modelscope": MODELSCOPE}
 """Where a bare owner/name may come from, by the name that KEV_HUB takes."""
-REPOSITORY = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
+REPOSITORY = re.compile(r"(?P<name>\w[\w.-]*/\w[\w.-]*)(@(?P<revision>[\w./-]+))?")
 WAY_OUT = "name embedded, a folder, hf:owner/name[@revision], modelscope:owner/name[@revision] or gguf:path"
 
 
@@ -100,12 +101,26 @@ def _read_json(path: Path) -> dict[str, Any]:
     return values
 
 
-def _hub_name(spec: str) -> tuple[str, re.Match[str]]:
+def _hub_name(spec: str, field: str = "model") -> tuple[str, re.Match[str]]:
     scheme, rest = spec.split(":", 1)
     match = REPOSITORY.fullmatch(rest)
     if match is None:
-        raise InvalidField("model", spec, f"a model on a hub is named {scheme}:owner/name, or with @revision behind it")
+        raise InvalidField(
+            field, spec, f"a repository on a hub is named {scheme}:owner/name, or with @revision behind it"
+        )
     return scheme, match
+
+
+def fetch_repository(
+    spec: str, progress: Progress, choose: Choose = needed_files, field: str = "model"
+) -> Fetched:
+    """The files that `choose` takes of the repository `spec` (hf:… or modelscope:…), which is the value of `field`.
+
+    Raises InvalidField for a name of another form, what the hub's `fetch` raises, and what `choose` raises.
+    """
+    _, match = _hub_name(spec, field)
+    fetch = huggingface.fetch if spec.startswith(HF) else modelscope.fetch
+    return fetch(match["name"], match["revision"], progress, choose=choose)
 
 
 def _from_folder(spec: str) -> ResolvedModel:
@@ -139,8 +154,7 @@ def _from_gguf(file: Path, home: Path, progress: Progress) -> ResolvedModel:
 
 def _from_hub(spec: str, progress: Progress) -> ResolvedModel:
     scheme, match = _hub_name(spec)
-    fetch = huggingface.fetch if spec.startswith(HF) else modelscope.fetch
-    found = fetch(match["name"], match["revision"], progress)
+    found = fetch_repository(spec, progress)
     try:
         files = model_files(found.path)
     except ModelIncomplete as error:

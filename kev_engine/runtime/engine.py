@@ -10,7 +10,7 @@ from types import TracebackType
 
 import torch
 
-from kev_engine.adapters.pool import AdapterPool
+from kev_engine.adapters.pool import AdapterInfo, AdapterPool, require_name
 from kev_engine.adapters.router import attach
 from kev_engine.attention.base import ATTN_IMPLEMENTATION, register
 from kev_engine.cache.blocks import BlockPool
@@ -22,6 +22,7 @@ from kev_engine.models.load import load
 from kev_engine.models.progress import Progress, silent
 from kev_engine.models.sources import resolve
 from kev_engine.runtime import budget
+from kev_engine.runtime.adapter_source import AdapterSource, read_source
 from kev_engine.runtime.audit import NEW_TOKENS, Audit, Auditor
 from kev_engine.runtime.audit_stream import AuditStream
 from kev_engine.runtime.events import Event, Finished, PlanMade, Refused, RunFinished
@@ -131,10 +132,20 @@ class Engine:
         )
         self._is_closed = False
         for name, path in self.config.adapters.items():
-            self.adapters.load(name, path)
+            self.load_adapter(name, path, progress)
         storage = KVStorage(self._shape, num_blocks, block_size, device)
         scheduler = Scheduler(self._pool, self.config.token_budget, self.config.adapter_pool_size)
         self._worker = Worker(self._runner, storage, scheduler, check)
+
+    def load_adapter(self, name: str, source: AdapterSource, progress: Progress = silent) -> AdapterInfo:
+        """Read an adapter from a folder, a `.zip`, loose files or a hub, and give it this name, while runs go on.
+
+        Another adapter of that name is replaced; runs that use it keep it. Raises AdapterRefused and InvalidField, and
+        then nothing has changed.
+        """
+        require_name(name)
+        self.adapters.take(name, read_source(source, name, progress))
+        return self.adapters.info(name)
 
     def ask(self, questions: Sequence[Question], shared: Sequence[SharedContext] = ()) -> Run:
         """The answers, in the order asked (samples of one question behind each other), and the run's figures.

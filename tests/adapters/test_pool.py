@@ -10,7 +10,7 @@ import torch
 from kev_engine.adapters.pool import BASE, AdapterPool
 from kev_engine.adapters.router import attach
 from kev_engine.errors import AdapterRefused, InvalidField, UnknownAdapter
-from tests.adapters.conftest import SaveAdapter, peft_logits
+from tests.adapters.conftest import SaveAdapter, peft_logits, tiny
 from tests.adapters.test_router import packed_logits, tokens_of
 
 NUM_ADAPTERS = 50
@@ -125,6 +125,59 @@ def test_the_least_recently_used_is_moved_out_and_never_one_of_this_step(llama, 
     with pytest.raises(InvalidField, match="the pool holds 2"):
         pool.reside([a, b, c])
     pool.check()
+
+
+def test_one_that_a_sequence_holds_is_moved_out_last(llama, folders):
+    pool = AdapterPool(llama, 2)
+    a, b, c = (pool.load(name, folder).adapter_id for name, folder in zip("abc", folders, strict=False))
+    running = pool.acquire("a")
+    pool.reside([a])
+    pool.reside([b])
+    assert set(pool.reside([c]).columns) == {a, c}, "b was used later than a but nobody holds it"
+    pool.acquire("b"), pool.acquire("c")
+    assert set(pool.reside([b]).columns) == {b, c}, "all are held: the least recently used one"
+    pool.release(running)
+    pool.check()
+
+
+def test_a_rename_keeps_the_version_and_everyone_who_holds_it(llama, folders):
+    pool = AdapterPool(llama, 2)
+    version = pool.load("old", folders[0])
+    pool.load("twin", folders[0]), pool.load("other", folders[1])
+    held = pool.acquire("old")
+    pool.rename("old", "new")
+    assert pool.names() == ("new", "other", "twin")
+    assert pool.resolve("new") is version is held is pool.resolve("twin")
+    assert pool.info("new").holds == 1
+    pool.rename("new", "new")
+    for old, new, error, words in (
+        ("old", "x", UnknownAdapter, "'old' is not loaded"), ("new", "other", InvalidField, "another adapter has it"),
+        ("new", " x", InvalidField, "spaces around"), ("new", "", InvalidField, "some text"),
+    ):
+        with pytest.raises(error, match=words):
+            pool.rename(old, new)
+        assert pool.names() == ("new", "other", "twin")
+    pool.unload("twin"), pool.unload("new")
+    pool.release(held)
+    pool.check()
+
+
+@pytest.mark.parametrize(("base", "file", "mixes"), [
+    ("float16", "bfloat16", True), ("bfloat16", "float16", True), ("float16", "float16", False),
+    ("bfloat16", "float32", False), ("float32", "float16", False),
+])
+def test_dtypes_are_named_and_a_mix_of_the_two_halves_is_told(folders, tmp_path, base, file, mixes):
+    from safetensors.torch import load_file, save_file
+
+    (tmp_path / "adapter_config.json").write_bytes((folders[0] / "adapter_config.json").read_bytes())
+    tensors = load_file(folders[0] / "adapter_model.safetensors")
+    cast = {key: tensor.to(getattr(torch, file)) for key, tensor in tensors.items()}
+    save_file(cast, tmp_path / "adapter_model.safetensors")
+    pool = AdapterPool(tiny("llama").to(getattr(torch, base)), 1)
+    pool.load("a", tmp_path)
+    info = pool.info("a")
+    assert (info.dtype, info.base_dtype, info.mixes_halves) == (file, base, mixes)
+    assert (f"{file} numbers and the model {base} ones" in (info.warning or "")) == mixes
 
 
 def test_adapters_of_one_rank_class_take_each_others_place_without_a_new_layout(llama, folders):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import stat
 import zipfile
 from collections.abc import Callable
@@ -16,10 +17,13 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from kev_engine.adapters.reasons import REASONS
+from kev_engine.adapters.settings import REFUSED
 from kev_engine.adapters.weights import read
 from kev_engine.errors import AdapterRefused
-from tests.adapters.conftest import SaveAdapter, without_pefts_warnings
+from tests.adapters.conftest import SaveAdapter, tiny, without_pefts_warnings
 
+ROOT = Path(__file__).parents[2] / "kev_engine"
 EXAMPLES = 3000 if os.environ.get("KEV_SOAK") else 150
 Q = "base_model.model.model.layers.0.self_attn.q_proj"
 CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
@@ -107,7 +111,8 @@ REFUSALS: list[tuple[str, Change, str]] = [
     ("NaN", first_value(float("nan")), "not finite"),
     ("infinity", first_value(float("-inf")), "not finite"),
     ("beyond fp32", tensor(f"{Q}.lora_A.weight", torch.full((4, 48), 1e300, dtype=torch.float64)), "not finite"),
-    ("its scale beyond fp32", overflowing_scale, "times its scale of 1e[+]29 is not finite"),
+    ("its scale beyond fp32", overflowing_scale,
+     r"lora_B times its scale is too large for this model's float32 \(its scale is 1e\+29\)"),
     ("a layer too many", tensor("base_model.model.model.layers.9.self_attn.q_proj.lora_A.weight", torch.zeros(4, 48)),
      "is no module of this model"),
     ("a stray key", tensor("wonder.weight", torch.zeros(1)), "matches no module"),
@@ -125,6 +130,24 @@ def test_what_cannot_be_applied_exactly_is_refused_with_the_reason(llama, good, 
     with pytest.raises(AdapterRefused, match=reason) as caught:
         read(changed(good, tmp_path, change), llama, "mine")
     assert "'mine'" in str(caught.value)
+
+
+def test_every_reason_has_its_use_and_every_refusal_its_reason():
+    used = set(REFUSED)
+    for file in [*(ROOT / "adapters").glob("*.py"), ROOT / "runtime" / "adapter_source.py"]:
+        used |= set(re.findall(r'(?:refusal\([\w.]+, |wrong\()"(\w+)"', file.read_text()))
+    assert used | {"unknown_key"} == REASONS.keys()
+
+
+def test_what_this_models_dtype_cannot_hold_is_refused(good, tmp_path):
+    def enlarge(config: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
+        tensors[f"{Q}.lora_B.weight"][0, 0] = 40_000
+
+    folder = changed(good, tmp_path, enlarge)
+    read(folder, tiny("llama"), "mine")
+    read(folder, tiny("llama").to(torch.bfloat16), "mine")
+    with pytest.raises(AdapterRefused, match="too large for this model's float16"):
+        read(folder, tiny("llama").to(torch.float16), "mine")
 
 
 def test_a_good_adapter_as_it_is_read(llama, good):

@@ -55,7 +55,7 @@ def test_what_was_fetched_is_checked_for_wholeness(tiny: Path, tmp_path: Path, m
     """A hub whose index names a shard its listing lacks: the folder check has the last word."""
     broken = Path(shutil.copytree(tiny, tmp_path / "broken"))
     (broken / WEIGHTS).write_bytes(b"cut")
-    monkeypatch.setattr(huggingface, "fetch", lambda *args: Fetched(broken, "main"))
+    monkeypatch.setattr(huggingface, "fetch", lambda *_, **__: Fetched(broken, "main", broken))
     with pytest.raises(ModelIncomplete, match="hf:owner/name was fetched but is not whole"):
         resolve("hf:owner/name", tmp_path)
 
