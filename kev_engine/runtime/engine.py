@@ -144,7 +144,7 @@ class Engine:
         then nothing has changed.
         """
         require_name(name)
-        self.adapters.take(name, read_source(source, name, progress))
+        self.adapters.take(name, read_source(source, name, progress, hub=self.config.hub))
         return self.adapters.info(name)
 
     def ask(self, questions: Sequence[Question], shared: Sequence[SharedContext] = ()) -> Run:

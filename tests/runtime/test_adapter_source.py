@@ -76,6 +76,11 @@ def test_a_revision_is_honoured(hub: Hub) -> None:
     assert caught.value.kind == "hub"
 
 
+def test_a_bare_name_is_of_the_hub_that_was_chosen(hub: Hub) -> None:
+    chosen = {"hf": "huggingface", "modelscope": "modelscope"}[hub.scheme]
+    assert read_source(NAME, "mine", hub=chosen) == read_source(DEMO, "mine")
+
+
 def test_progress_counts_the_bytes(hub: Hub) -> None:
     seen: list[tuple[str, int, int]] = []
     hub.read(progress=lambda *step: seen.append(step))
