@@ -64,7 +64,7 @@ def test_a_bare_name_is_of_the_chosen_hub(tmp_path: Path, monkeypatch: pytest.Mo
     asked: list[str] = []
 
     def fetch(hub: str) -> object:
-        def note(name: str, *rest: object) -> Fetched:
+        def note(name: str, *_: object, **__: object) -> Fetched:
             asked.append(f"{hub} {name}")
             raise ModelNotFound("as expected.")
         return note
