@@ -78,7 +78,7 @@ class Audit:
         return self.foreign_cells_allowed == 0 and all(proof.is_isolated for proof in self.questions)
 
     def to_json(self) -> dict[str, object]:
-        """The verdict as the command line prints it; an endless difference is the largest double (JSON has no infinity)."""
+        """The verdict as the command line prints it; an endless difference is the largest double, JSON has none."""
         return {
             "isolated": self.isolated,
             "fault": self.fault,
