@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import gradio as gr
 
-from app.forms import CARD_IDS, LOCAL, PUBLIC
+from app.forms import LOCAL, PUBLIC
 from app.handlers.run import RunHandlers
 from app.i18n import EN, LANGUAGES, ZH, texts
 from app.live_engine import LiveEngine
@@ -40,17 +40,15 @@ def build_app(engine: Engine | LiveEngine, is_public: bool | None = None) -> gr.
     first = next(iter(examples.values()))
     with gr.Blocks(title="Kev Workbench", analytics_enabled=False, fill_width=True) as demo:
         session = gr.State(Session(preset=first.key), delete_callback=Session.leave)
-        is_open = gr.State([k < len(first.cards) for k in range(len(CARD_IDS))])
         with gr.Row(elem_id="top"):
             masthead = gr.HTML(handlers.masthead(EN), elem_id="masthead")
             language = gr.Radio(_LANGUAGE_NAMES, value=EN, show_label=False, label=words.translate("language"),
                                 container=False, elem_id="language")
             theme = words.button("theme", elem_id="theme", elem_classes="icon")
         page = Page(demo, session, words, language)
-        with gr.Tabs(elem_id="tabs"), words.tab("tab.run", id="run"):
-            panel = run_panel.build(words, examples, first, handlers.adapter_choices(),
-                                    f"{engine.temperature.current().value:g}", handlers.blank(EN))
-            run_wiring.wire(page, panel, handlers, is_open, examples)
+        with gr.Tabs(elem_id="tabs"), words.tab("tab.run", id="run") as run_tab:
+            panel = run_panel.build(words, examples, first, handlers.facts(), handlers.blank(EN))
+            run_wiring.wire(page, panel, handlers, examples, run_tab)
         page_wiring.wire(page, masthead, theme, handlers.masthead)
     return demo
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from app.forms import POOL_SIZE, CardValues
+from app.board import POOL_SIZE, Board, CardValues, SharedValues, board
 
 _RIVER = (
     "The river Aral flows north for 412 kilometres, past the mill towns of Osk and Lind, and reaches the sea at "
@@ -17,6 +17,10 @@ _CONTRACT = (
     "Clause 8. The goods remain the property of the seller until they are paid in full. "
     "Clause 9. Complaints are raised in writing within 14 days of delivery."
 )
+_PLACE = (
+    '{"type": "object", "properties": {"year": {"type": "integer"}, "place": {"type": "string", "maxLength": 40}}, '
+    '"required": ["year", "place"], "additionalProperties": false}'
+)
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,11 @@ class Preset:
 
     key: str
     cards: tuple[CardValues, ...]
+    shared: tuple[SharedValues, ...] = ()
+
+    @property
+    def board(self) -> Board:
+        return board(self.cards, self.shared)
 
 
 def presets(adapters: Sequence[str]) -> Mapping[str, Preset]:
@@ -43,10 +52,23 @@ def presets(adapters: Sequence[str]) -> Mapping[str, Preset]:
                        seed="7")
             for name in ("", *adapters)[:POOL_SIZE]
         )),
+        Preset("preset.shared", tuple(
+            CardValues(question, shared="contract", temperature="0", max_new_tokens="32")
+            for question in ("What does the buyer get when delivery is late?",
+                             "Who owns the goods before they are paid?",
+                             "How long may the buyer complain, and in what form?")
+        ), (SharedValues("contract", _CONTRACT),)),
         Preset("preset.temperatures", tuple(
             CardValues("Write the first sentence of a story about a lighthouse.", temperature=value,
                        max_new_tokens="48", seed="7")
             for value in ("0", "0.4", "0.8", "1.4")
+        )),
+        Preset("preset.forms", (
+            CardValues("When was the bridge carried away, and where?", _RIVER, temperature="0", max_new_tokens="48",
+                       json_schema=_PLACE),
+            CardValues("In which year was the bridge carried away?", _RIVER, temperature="0", max_new_tokens="8",
+                       regex=r"(18|19)\d\d"),
+            CardValues("Does the river flow north?", _RIVER, temperature="0", choices="yes\nno\nit is not said"),
         )),
         Preset("preset.lengths", (
             CardValues("What is the capital of France?", temperature="0", max_new_tokens="16"),

@@ -16,20 +16,68 @@ QUEUED, STREAMING, ERROR = "queued", "streaming", "error"
 
 
 @dataclass(frozen=True)
-class CardView:
-    """One question's answer so far. `status` is queued, streaming, or the answer's finish reason."""
+class SampleView:
+    """One answer to a question, so far."""
 
-    status: str = QUEUED
     text: str = ""
     token_ids: tuple[int, ...] = ()
     answer: Answer | None = None
+
+
+@dataclass(frozen=True)
+class CardView:
+    """One question's answers so far: `num_samples` of them in the end, in the order of their samples.
+
+    `run` is the number of the run that wrote them; `is_cut` says that the engine ended it before they were whole.
+    """
+
+    num_samples: int = 1
+    samples: tuple[SampleView, ...] = ()
     error: KevError | None = None
+    run: int = 0
+    is_cut: bool = False
+
+    @property
+    def status(self) -> str:
+        """Queued, streaming, error, or how the answer ended (the first of several)."""
+        answers = [sample.answer for sample in self.samples if sample.answer is not None]
+        if self.error is not None or self.is_cut:
+            return ERROR
+        if len(answers) == self.num_samples:
+            return answers[0].finish_reason
+        return STREAMING if self.num_tokens or answers else QUEUED
+
+    @property
+    def answer(self) -> Answer | None:
+        """The answer of the first sample, once it is finished."""
+        return self.samples[0].answer if self.samples else None
+
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        return self.samples[0].token_ids if self.samples else ()
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all samples together."""
+        return sum(len(sample.token_ids) for sample in self.samples)
+
+    def sample(self, number: int) -> SampleView:
+        return self.samples[number] if number < len(self.samples) else SampleView()
+
+    def with_sample(self, number: int, sample: SampleView) -> CardView:
+        samples = [self.sample(index) for index in range(max(number + 1, len(self.samples)))]
+        samples[number] = sample
+        return replace(self, samples=tuple(samples))
 
 
 @dataclass(frozen=True)
 class RunView:
-    """A run as seen so far: its cards by question id, the plan, the last step, the figures, the audit."""
+    """A run as seen so far: its cards by question id, the plan, the last step, the figures, the audit.
 
+    Cards that did not take part keep what an earlier run wrote. `number` counts the runs of a tab.
+    """
+
+    number: int = 0
     cards: Mapping[str, CardView] = field(default_factory=dict)
     plan: PlanMade | None = None
     step: Step | None = None
@@ -49,16 +97,17 @@ class RunView:
                 return replace(self, step=event, executed=self._executed_after(event))
             case TextDelta():
                 card = self.cards.get(event.question_id, CardView())
-                return self.with_card(event.question_id, replace(
-                    card, status=STREAMING, text=card.text + event.text, token_ids=card.token_ids + event.token_ids))
+                sample = card.sample(event.sample)
+                return self.with_card(event.question_id, card.with_sample(event.sample, replace(
+                    sample, text=sample.text + event.text, token_ids=sample.token_ids + event.token_ids)))
             case Finished():
                 answer = event.answer
-                return self.with_card(answer.question_id, replace(
-                    self.cards.get(answer.question_id, CardView()),
-                    status=answer.finish_reason, text=answer.text, token_ids=answer.token_ids, answer=answer))
+                card = self.cards.get(answer.question_id, CardView())
+                return self.with_card(answer.question_id, card.with_sample(
+                    answer.sample, SampleView(answer.text, answer.token_ids, answer)))
             case Refused():
                 card = self.cards.get(event.question_id, CardView())
-                return self.with_card(event.question_id, replace(card, status=ERROR, error=event.error))
+                return self.with_card(event.question_id, replace(card, error=event.error))
             case RunFinished():
                 return replace(self, run=event)
 
@@ -74,9 +123,19 @@ class RunView:
         return tuple(executed)
 
     @property
+    def current(self) -> Mapping[str, CardView]:
+        """The cards of this run, without those of earlier ones."""
+        return {name: card for name, card in self.cards.items() if card.run == self.number}
+
+    @property
     def is_live(self) -> bool:
         """Whether some answer is still being written."""
-        return any(card.status in (QUEUED, STREAMING) for card in self.cards.values())
+        return any(card.status in (QUEUED, STREAMING) for card in self.current.values())
+
+    @property
+    def num_written(self) -> int:
+        """Tokens that this run has written in all its answers."""
+        return sum(card.num_tokens for card in self.current.values())
 
     @property
     def layout(self) -> PackedLayout | None:
@@ -92,4 +151,4 @@ class RunView:
         info = self.plan.segments[segment]
         card = None if info.is_shared else self.cards.get(info.name)
         count = max(0, self.executed[segment] - self.plan.layout.lengths[segment])
-        return card.token_ids[:count] if card else ()
+        return card.sample(info.sample).token_ids[:count] if card else ()

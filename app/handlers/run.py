@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from app import render
-from app.forms import CARD_IDS, FIELDS, LOCAL, CardValues, Limits, Parsed, parse_all
+from app import question_file, render
+from app.board import Board
+from app.forms import LOCAL, Limits, Parsed, parse_all
 from app.live_engine import LiveEngine
-from app.run_view import ERROR, CardView, RunView
+from app.question_file import QuestionFile
+from app.run_view import QUEUED, STREAMING, CardView, RunView
 from app.session import Session
 from kev_engine import Finished, KevError, PlanMade, Refused, RunFinished
 from kev_engine.errors import EngineFailed
@@ -40,30 +42,30 @@ class RunHandlers:
     engine: Engine | LiveEngine
     limits: Limits = LOCAL
 
-    def adapter_choices(self) -> list[tuple[str, str]]:
-        """The adapters that a card may name, as (label, name), the base first."""
+    def facts(self) -> dict[str, str]:
+        """What the cards know of the engine: the adapters they may name (name, label), and the default temperature."""
         loaded = self.engine.adapters.list()
-        named = [(f"{item.name} · r{max(item.ranks)} · {item.version[:4]}", item.name) for item in loaded]
-        return [("base", ""), *named]
+        named = [(item.name, f"{item.name} · r{max(item.ranks)} · {item.version[:4]}") for item in loaded]
+        defaults = {"temperature": f"{self.engine.temperature.current().value:g}"}
+        return {"adapters": render.to_json(named), "defaults": render.to_json(defaults)}
 
-    def cards(self, is_open: Sequence[bool], values: Sequence[str]) -> dict[str, CardValues]:
-        """The open cards by id, out of the flat row of all fields of all cards."""
-        width = len(FIELDS)
-        return {
-            letter: CardValues(*("" if value is None else str(value) for value in values[k * width:(k + 1) * width]))
-            for k, letter in enumerate(CARD_IDS) if is_open[k]
-        }
+    def question_file(self, name: object, text: object) -> QuestionFile:
+        """The cards in a file that the page read; where it is none, the one mistake says so."""
+        try:
+            return question_file.read(str(name), str(text))
+        except KevError as error:
+            return QuestionFile(Board(), ((str(name), error),))
 
-    def run(self, session: Session, cards: Mapping[str, CardValues]) -> Iterator[Change]:
-        """Answer the open cards; a card with a mistake shows it, the others run."""
-        parsed = parse_all(cards, self.engine.adapters.names(), self.limits)
-        session.view = _starting(parsed)
+    def run(self, session: Session, board: Board) -> Iterator[Change]:
+        """Answer the cards of the board; a card with a mistake shows it, the others run."""
+        parsed = parse_all(board, self.engine.adapters.names(), self.limits)
+        session.view = _starting(parsed, session.view)
         shown: dict[str, str] = {}
         yield self._changed(session, shown)
         if not parsed.questions:
             return
         try:
-            session.stream = self.engine.stream(parsed.questions)
+            session.stream = self.engine.stream(parsed.questions, parsed.shared)
         except KevError as error:
             session.view = _ended(session.view, error)
             yield self._changed(session, shown)
@@ -73,6 +75,13 @@ class RunHandlers:
         finally:
             stream, session.stream = session.stream, None
             stream.close()
+
+    def again(self, session: Session, board: Board, letter: str) -> Board:
+        """The board with one card alone, its seed the one that its answer was drawn with."""
+        card = session.view.cards.get(letter)
+        seed = card.answer.sampling.seed if card is not None and card.answer is not None else None
+        alone = board.only(letter)
+        return alone if seed is None or letter not in alone.cards else alone.with_card(letter, seed=str(seed))
 
     def _watch(self, session: Session, shown: dict[str, str]) -> Iterator[Change]:
         assert session.stream is not None
@@ -88,18 +97,19 @@ class RunHandlers:
             session.view = _ended(session.view, _told(error))
             yield self._changed(session, shown)
 
-    def audit(self, session: Session, cards: Mapping[str, CardValues]) -> Iterator[Change]:
-        """Prove the isolation of the open cards; answers that stand in them stay."""
-        parsed = parse_all(cards, self.engine.adapters.names(), self.limits)
+    def audit(self, session: Session, board: Board) -> Iterator[Change]:
+        """Prove the isolation of the board's cards; answers that stand in them stay."""
+        parsed = parse_all(board, self.engine.adapters.names(), self.limits)
         shown: dict[str, str] = {}
-        mistakes = {name: CardView(ERROR, error=error) for name, error in parsed.mistakes.items()}
+        number = session.view.number
+        mistakes = {name: CardView(error=error, run=number) for name, error in parsed.mistakes.items()}
         session.view = replace(session.view, cards={**session.view.cards, **mistakes}, audit=None, notice=None,
                                is_auditing=bool(parsed.questions))
         yield self._changed(session, shown)
         if not parsed.questions:
             return
         try:
-            audit = self.engine.audit(parsed.questions)
+            audit = self.engine.audit(parsed.questions, parsed.shared)
             session.view = replace(session.view, audit=audit, is_auditing=False)
         except Exception as error:
             session.view = replace(session.view, notice=_told(error), is_auditing=False)
@@ -112,7 +122,7 @@ class RunHandlers:
 
     def clear(self, session: Session) -> Change:
         """The screen without a run."""
-        session.view = RunView()
+        session.view = RunView(number=session.view.number)
         return self._changed(session, {})
 
     def cell(self, session: Session, row: int) -> str:
@@ -136,19 +146,19 @@ class RunHandlers:
         return changed
 
 
-def _starting(parsed: Parsed) -> RunView:
-    cards = {question.id: CardView() for question in parsed.questions}
-    cards |= {name: CardView(ERROR, error=error) for name, error in parsed.mistakes.items()}
-    return RunView(cards)
+def _starting(parsed: Parsed, before: RunView) -> RunView:
+    """The view of a run that begins: its own cards are blank, the others keep their answers."""
+    number = before.number + 1
+    cards = {question.id: CardView(question.n, run=number) for question in parsed.questions}
+    cards |= {name: CardView(error=error, run=number) for name, error in parsed.mistakes.items()}
+    return RunView(number, {**before.cards, **cards})
 
 
 def _ended(view: RunView, error: KevError) -> RunView:
     """The engine ended the run: what was written stays, and the sentence stands where the verdict is."""
-    cards = {
-        name: card if card.answer is not None or card.error is not None else replace(card, status=ERROR)
-        for name, card in view.cards.items()
-    }
-    return replace(view, cards=cards, notice=error)
+    cut = {name: replace(card, is_cut=True) for name, card in view.current.items()
+           if card.status in (QUEUED, STREAMING)}
+    return replace(view, cards={**view.cards, **cut}, notice=error)
 
 
 def _told(error: Exception) -> KevError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.forms import CARD_IDS
+from app.board import CARD_IDS
 from app.render.answer import answer
 from app.render.kv import kv_gauge
 from app.render.mask import TokenTexts, mask_story
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 def screen(view: RunView, info: EngineInfo, token_texts: TokenTexts, language: str) -> dict[str, str]:
     """Everything of the run tab that a run changes, by the name of its place."""
-    shown = {f"answer.{name}": answer(view.cards.get(name), view, name, language) for name in CARD_IDS}
+    shown = {f"answer_{name}": answer(view.cards.get(name), view, name, language) for name in CARD_IDS}
     shown["mask"] = mask_story(view, token_texts, language)
     shown["kv"] = kv_gauge(view, info, language)
     shown["verdict"] = verdict(view, language)

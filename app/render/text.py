@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import html
 import json
+from typing import TYPE_CHECKING
 
-from app.i18n import say
+from app.i18n import say, sentence
+
+if TYPE_CHECKING:
+    from app.question_file import QuestionFile
+
+MOST_ROWS = 5
+"""More wrong rows of a file than this are counted, not listed."""
 
 _LIVE = str.maketrans({"$": "&#36;", "{": "&#123;", "}": "&#125;", "`": "&#96;"})
 
@@ -28,6 +35,16 @@ def note(key: str, language: str) -> str:
 def sentence_line(key: str, language: str, **facts: object) -> str:
     """A sentence about the page itself, in the place of the note."""
     return f'<p class="mistake" role="alert">{escape(say(language, key, **facts))}</p>'
+
+
+def imported(found: QuestionFile, language: str) -> str:
+    """What came out of a file: how many cards, and each row that was left out with its reason."""
+    count = len(found.board.cards)
+    lead = f'<p class="hint">{escape(say(language, "import.done", count=count))}</p>' if count else ""
+    rows = [f"{where}: {sentence(error, language)}" for where, error in found.mistakes[:MOST_ROWS]]
+    if len(found.mistakes) > MOST_ROWS:
+        rows.append(say(language, "import.more", count=len(found.mistakes) - MOST_ROWS))
+    return lead + "".join(f'<p class="mistake" role="alert">{escape(row)}</p>' for row in rows)
 
 
 def mib(size: int) -> str:

@@ -67,10 +67,9 @@ def summary(view: RunView, language: str) -> str:
     if view.run is None:
         return ""
     stats = view.run.stats
-    written = sum(len(card.token_ids) for card in view.cards.values())
     speed = [say(language, "summary.seconds", seconds=f"{stats.seconds:.1f}")]
     if stats.seconds:
-        speed.append(say(language, "answer.rate", rate=f"{written / stats.seconds:.1f}"))
+        speed.append(say(language, "answer.rate", rate=f"{view.num_written / stats.seconds:.1f}"))
     rate = " · ".join(speed)
     line = " · ".join(_forwards(stats, language))
     return f'<p class="meta"><span>{escape(line)}</span><span class="rate">{escape(rate)}</span></p>'

@@ -48,10 +48,13 @@ def wire(page: Page, masthead: gr.HTML, theme: gr.Button, masthead_in: Callable[
 
 
 def updates(panel: RunPanel, change: Change) -> dict[Any, Any]:
-    """A change of the screen as component updates; the prompt's texts ride beside the mask's value."""
-    updates: dict[Any, Any] = {panel.places[name]: value for name, value in change.items() if name != TEXTS}
+    """A change of the screen as component updates: answers are properties of the board, texts one of the mask."""
+    updates: dict[Any, Any] = {panel.places[name]: value for name, value in change.items() if name in panel.places}
     if TEXTS in change:
         updates[panel.mask] = gr.update(value=change["mask"], texts=change[TEXTS])
+    answers = {name: value for name, value in change.items() if name.startswith("answer_")}
+    if answers:
+        updates[panel.board] = gr.update(**answers)
     return updates
 
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import gradio as gr
 
-from app import render
+from app import board, render
+from app.board import Board
 from app.handlers.run import RunHandlers
 from app.panels.run import RunPanel
 from app.presets import Preset
@@ -16,42 +17,60 @@ from app.wiring import cards
 from app.wiring.page import QUIET, Page, updates
 
 
-def wire(page: Page, panel: RunPanel, handlers: RunHandlers, is_open: gr.State, examples: Mapping[str, Preset]) -> None:
+def wire(
+    page: Page, panel: RunPanel, handlers: RunHandlers, examples: Mapping[str, Preset], tab: gr.Tab,
+) -> None:
     """Every event of the tab."""
-    _wire_runs(page, panel, handlers, is_open)
-    cards.wire(page, panel, handlers, is_open, examples)
+    _wire_runs(page, panel, handlers)
+    cards.wire(page, panel, handlers, examples, tab)
     _wire_language(page, panel, handlers)
 
 
-def _wire_runs(page: Page, panel: RunPanel, handlers: RunHandlers, is_open: gr.State) -> None:
-    fields = [field for card in panel.cards.values() for field in card.fields]
-    outputs = [*panel.places.values(), panel.run, panel.stop, panel.audit, panel.cell]
+def _wire_runs(page: Page, panel: RunPanel, handlers: RunHandlers) -> None:
+    outputs = [*panel.places.values(), panel.board, panel.run, panel.stop, panel.audit, panel.cell, panel.note]
 
     def busy(is_busy: bool, can_stop: bool) -> dict[Any, Any]:
         return {panel.run: gr.update(interactive=not is_busy), panel.audit: gr.update(interactive=not is_busy),
                 panel.stop: gr.update(interactive=is_busy and can_stop)}
 
-    def run(state: Session, opened: list[bool], *values: str) -> Iterator[dict[Any, Any]]:
+    def start(state: Session, chosen: Board) -> Iterator[dict[Any, Any]]:
+        if state.stream is not None:
+            yield {panel.note: render.sentence_line("error.running", state.language)}
+            return
         yield {**busy(True, can_stop=True), panel.cell: ""}
-        for change in handlers.run(state, handlers.cards(opened, values)):
-            yield updates(panel, change)
+        yield from (updates(panel, change) for change in handlers.run(state, chosen))
         yield busy(False, can_stop=True)
 
-    def audit(state: Session, opened: list[bool], *values: str) -> Iterator[dict[Any, Any]]:
+    def run(state: Session, text: str) -> Iterator[dict[Any, Any]]:
+        yield from start(state, board.from_json(text))
+
+    def alone(state: Session, text: str, event: gr.EventData) -> Iterator[dict[Any, Any]]:
+        yield from start(state, board.from_json(text).only(_letter(event)))
+
+    def again(state: Session, text: str, event: gr.EventData) -> Iterator[dict[Any, Any]]:
+        yield from start(state, handlers.again(state, board.from_json(text), _letter(event)))
+
+    def audit(state: Session, text: str) -> Iterator[dict[Any, Any]]:
         yield busy(True, can_stop=False)
-        for change in handlers.audit(state, handlers.cards(opened, values)):
-            yield updates(panel, change)
+        yield from (updates(panel, change) for change in handlers.audit(state, board.from_json(text)))
         yield busy(False, can_stop=False)
 
     def cell(state: Session, event: gr.EventData) -> str:
         row = event._data.get("row")
         return handlers.cell(state, row) if isinstance(row, int) else ""
 
-    every = {"inputs": [page.session, is_open, *fields], "outputs": outputs, "concurrency_limit": None, **QUIET}
+    every = {"inputs": [page.session, panel.board], "outputs": outputs, "concurrency_limit": None, **QUIET}
     panel.run.click(run, **every)
+    panel.board.alone(alone, **every)
+    panel.board.again(again, **every)
     panel.audit.click(audit, **every)
     panel.stop.click(Session.stop, page.session, None, queue=False, **QUIET)
     panel.mask.click(cell, page.session, panel.cell, queue=False, **QUIET)
+
+
+def _letter(event: gr.EventData) -> str:
+    found = event._data.get("id")
+    return found if isinstance(found, str) else ""
 
 
 def _wire_language(page: Page, panel: RunPanel, handlers: RunHandlers) -> None:
@@ -61,4 +80,4 @@ def _wire_language(page: Page, panel: RunPanel, handlers: RunHandlers) -> None:
         return {**updates(panel, handlers.speak(state, name)), panel.note: render.note(state.preset, name),
                 panel.cell: ""}
 
-    page.on_language(speak, [*panel.places.values(), panel.note, panel.cell])
+    page.on_language(speak, [*panel.places.values(), panel.board, panel.note, panel.cell])

@@ -7,20 +7,43 @@ window.kev = (() => {
 
   const browserLanguage = () => navigator.language.toLowerCase().startsWith("zh") ? "zh-CN" : "en";
 
+  let language = kept(LANGUAGE) in window.kevCatalogue ? kept(LANGUAGE) : browserLanguage();
+  const listeners = [];
+
+  // The text of `key` in the chosen language, its placeholders filled.
+  const say = (key, facts = {}) => {
+    const text = window.kevCatalogue[language][key];
+    if (text === undefined) throw new Error("no text for " + key);
+    return text.replace(/\{(\w+)\}/g, (_, name) => facts[name]);
+  };
+
+  // An element with properties (`on…` are listeners, others attributes) and children, which are nodes or plain text.
+  const make = (tag, properties = {}, ...children) => {
+    const node = document.createElement(tag);
+    for (const [name, value] of Object.entries(properties)) {
+      if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
+      else if (value === true) node.setAttribute(name, "");
+      else if (value !== false && value !== null && value !== undefined) node.setAttribute(name, value);
+    }
+    node.append(...children.filter((child) => child !== null));
+    return node;
+  };
+
   // At load: the language chosen last, and its labels where Gradio painted those of another one.
   const greet = (spoken) => {
-    const last = kept(LANGUAGE), name = last in window.kevCatalogue ? last : browserLanguage();
-    document.documentElement.lang = name;
-    const isPainted = name === navigator.language || (name === "en" && browserLanguage() === "en");
-    return [name, ...(isPainted ? spoken.map(() => ({ __type__: "update" })) : speak(name, spoken))];
+    document.documentElement.lang = language;
+    const isPainted = language === navigator.language || (language === "en" && browserLanguage() === "en");
+    return [language, ...(isPainted ? spoken.map(() => ({ __type__: "update" })) : speak(language, spoken))];
   };
 
   // One update for each component: its words in the language that was chosen.
   const speak = (name, spoken) => {
-    const words = window.kevCatalogue[name];
+    const words = window.kevCatalogue[name], isNew = name !== language;
+    language = name;
     keep(LANGUAGE, name);
     document.documentElement.lang = name;
     document.title = words.title;
+    if (isNew) for (const listener of listeners) listener();
     return spoken.map((keys) => {
       const update = { __type__: "update" };
       for (const [property, key] of Object.entries(keys)) update[property] = words[key];
@@ -54,5 +77,5 @@ window.kev = (() => {
   }, true);
 
   if (/Mac|iPhone|iPad/.test(navigator.platform)) document.documentElement.classList.add("mac");
-  return { greet, speak, toggleTheme };
+  return { greet, speak, say, make, toggleTheme, onLanguage: (listener) => listeners.push(listener) };
 })();

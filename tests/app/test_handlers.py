@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 
-from app.forms import CardValues
+from app.board import Board, CardValues, SharedValues
 from app.handlers.run import TEXTS, RunHandlers
 from app.i18n import ZH, say
 from app.session import Session
@@ -24,9 +24,9 @@ def final(changes):
 
 def test_a_run_fills_cards_mask_gauge_and_summary(tiny_engine):
     session = Session("preset.secrets")
-    changes = list(RunHandlers(tiny_engine).run(session, {"A": CARD, "B": CARD}))
+    changes = list(RunHandlers(tiny_engine).run(session, Board({"A": CARD, "B": CARD})))
     screen = final(changes)
-    assert {"answer.A", "answer.B", "mask", "kv", "summary", TEXTS} <= set(screen)
+    assert {"answer_A", "answer_B", "mask", "kv", "summary", TEXTS} <= set(screen)
     assert {card.status for card in session.view.cards.values()} <= {"stop", "length"}
     story = json.loads(screen["mask"])
     assert [part["name"] for part in story["segments"]] == ["A", "B"]
@@ -35,17 +35,17 @@ def test_a_run_fills_cards_mask_gauge_and_summary(tiny_engine):
 
 
 def test_only_what_changed_is_yielded(tiny_engine):
-    changes = list(RunHandlers(tiny_engine).run(Session("preset.secrets"), {"A": CARD}))
+    changes = list(RunHandlers(tiny_engine).run(Session("preset.secrets"), Board({"A": CARD})))
     for before, after in pairwise(changes):
         assert not [name for name, value in after.items() if before.get(name) == value]
-    assert "answer.H" not in final(changes[1:])
+    assert "answer_H" not in final(changes[1:])
 
 
 def test_a_mistake_stays_in_its_card_and_the_others_run(tiny_engine):
     session = Session("preset.secrets")
     cards = {"A": CARD, "B": CardValues("Who?", temperature="hot"), "C": CardValues("Who?", "word " * 3000)}
-    screen = final(RunHandlers(tiny_engine).run(session, cards))
-    assert "hot" in screen["answer.B"]
+    screen = final(RunHandlers(tiny_engine).run(session, Board(cards)))
+    assert "hot" in screen["answer_B"]
     assert session.view.cards["A"].answer is not None
     assert session.view.cards["C"].error.code == "prompt_too_long"
     assert session.view.notice is None
@@ -53,7 +53,7 @@ def test_a_mistake_stays_in_its_card_and_the_others_run(tiny_engine):
 
 def test_stop_ends_the_answers_and_keeps_what_they_have(tiny_engine):
     session = Session("preset.secrets")
-    run = RunHandlers(tiny_engine).run(session, {"A": CardValues("Who?", temperature="1", max_new_tokens="300")})
+    run = RunHandlers(tiny_engine).run(session, Board({"A": CardValues("Who?", temperature="1", max_new_tokens="300")}))
     for _ in run:
         if session.stream is not None and session.view.cards["A"].token_ids:
             session.stop()
@@ -64,7 +64,7 @@ def test_stop_ends_the_answers_and_keeps_what_they_have(tiny_engine):
 
 def test_a_closed_generator_frees_the_engine(tiny_engine):
     session = Session("preset.secrets")
-    run = RunHandlers(tiny_engine).run(session, {"A": CardValues("Who?", temperature="1", max_new_tokens="300")})
+    run = RunHandlers(tiny_engine).run(session, Board({"A": CardValues("Who?", temperature="1", max_new_tokens="300")}))
     next(run)
     next(run)
     run.close()
@@ -75,8 +75,8 @@ def test_a_closed_generator_frees_the_engine(tiny_engine):
 
 def test_two_tabs_at_once_do_not_mix(tiny_engine):
     handlers, one, two = RunHandlers(tiny_engine), Session("preset.secrets"), Session("preset.secrets")
-    first = handlers.run(one, {"A": CARD})
-    second = handlers.run(two, {"A": CardValues("What?", temperature="0", max_new_tokens="5")})
+    first = handlers.run(one, Board({"A": CARD}))
+    second = handlers.run(two, Board({"A": CardValues("What?", temperature="0", max_new_tokens="5")}))
     for _ in zip(first, second, strict=False):
         pass
     list(first), list(second)
@@ -86,8 +86,8 @@ def test_two_tabs_at_once_do_not_mix(tiny_engine):
 
 def test_the_audit_proves_and_keeps_the_answers(tiny_engine):
     handlers, session = RunHandlers(tiny_engine), Session("preset.secrets")
-    list(handlers.run(session, {"A": CARD, "B": CARD}))
-    screen = final(handlers.audit(session, {"A": CARD, "B": CARD}))
+    list(handlers.run(session, Board({"A": CARD, "B": CARD})))
+    screen = final(handlers.audit(session, Board({"A": CARD, "B": CARD})))
     assert session.view.audit.isolated
     assert session.view.cards["A"].answer is not None
     assert 'class="ok"' in screen["verdict"]
@@ -96,8 +96,45 @@ def test_the_audit_proves_and_keeps_the_answers(tiny_engine):
 
 def test_another_language_renders_the_same_run(tiny_engine):
     handlers, session = RunHandlers(tiny_engine), Session("preset.secrets")
-    list(handlers.run(session, {"A": CARD}))
+    list(handlers.run(session, Board({"A": CARD})))
     screen = handlers.speak(session, ZH)
     assert say(ZH, "mask.title") in screen["mask"]
-    assert say(ZH, f"status.{session.view.cards['A'].status}") in screen["answer.A"]
+    assert say(ZH, f"status.{session.view.cards['A'].status}") in screen["answer_A"]
 
+
+def test_a_card_run_alone_leaves_the_others_answers_in_place(tiny_engine):
+    handlers, session = RunHandlers(tiny_engine), Session("preset.secrets")
+    both = Board({"A": CARD, "B": CardValues("What?", temperature="1", max_new_tokens="12")})
+    list(handlers.run(session, both))
+    text = session.view.cards["B"].answer.text
+    screen = final(handlers.run(session, both.only("A")))
+    assert set(session.view.current) == {"A"}
+    assert json.loads(screen["answer_B"])["earlier"]
+    assert not json.loads(screen["answer_A"])["earlier"]
+    list(handlers.run(session, handlers.again(session, both, "B")))
+    assert session.view.cards["B"].answer.text == text
+
+
+def test_samples_of_a_question_stay_apart(tiny_engine):
+    session = Session("preset.secrets")
+    card = CardValues("Who?", temperature="1", max_new_tokens="8", n="3", seed="5")
+    screen = final(RunHandlers(tiny_engine).run(session, Board({"A": card})))
+    shown = json.loads(screen["answer_A"])["samples"]
+    assert [one["text"] for one in shown] == [sample.answer.text for sample in session.view.cards["A"].samples]
+    assert len({sample.token_ids for sample in session.view.cards["A"].samples}) > 1
+    assert all(sample.answer.sample == k for k, sample in enumerate(session.view.cards["A"].samples))
+
+
+def test_questions_read_a_shared_context(tiny_engine):
+    session = Session("preset.shared")
+    card = CardValues("Who?", shared="terms", temperature="0", max_new_tokens="4")
+    cards = Board({"A": card, "B": card}, (SharedValues("terms", "word " * 40),))
+    screen = final(RunHandlers(tiny_engine).run(session, cards))
+    assert [part["name"] for part in json.loads(screen["mask"])["segments"]] == ["terms", "A", "B"]
+    assert session.view.cards["A"].answer.text == session.view.cards["B"].answer.text
+
+
+def test_a_file_that_is_none_is_one_mistake(tiny_engine):
+    found = RunHandlers(tiny_engine).question_file("notes.txt", "hello")
+    assert not found.board.cards
+    assert found.mistakes[0][0] == "notes.txt"

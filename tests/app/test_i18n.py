@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from app.forms import CardValues, parse
+from app.board import CardValues
+from app.forms import SamplesOverLimit, parse
 from app.i18n import CATALOGUE, EN, LANGUAGES, ZH, placeholders, say, sentence, texts
 from kev_engine import errors
 
@@ -31,8 +32,9 @@ def test_every_key_that_the_code_names_is_in_the_catalogue():
     used = set()
     for path in (ROOT / "app").rglob("*.py"):
         used |= set(re.findall(r'say\([\w.]+, "([\w.]+)"', path.read_text("utf-8")))
-    for path in (ROOT / "assets" / "js").glob("*.js"):
+    for path in (ROOT / "assets" / "js").rglob("*.js"):
         used |= set(re.findall(r'words\["((?:mask|kv)\.[\w]+)"\]', path.read_text("utf-8")))
+        used |= set(re.findall(r'(?:say|button)\("([\w.]+)"', path.read_text("utf-8")))
     assert len(used) > 30
     assert used <= set(CATALOGUE)
 
@@ -45,6 +47,8 @@ ERRORS = [
     errors.EngineBusy(4, 4, 1, 2),
     errors.EngineFailed(ValueError("no")),
     errors.EngineClosed(),
+    errors.UnreadableFile("a.csv", "line 3", "it has 2 cells and the header 3"),
+    SamplesOverLimit("too many", field="n", value=40, limit=32),
 ]
 
 
@@ -58,7 +62,7 @@ def test_an_error_is_one_sentence_in_either_language(error):
 
 
 @pytest.mark.parametrize("field", ["temperature", "max_new_tokens", "seed", "top_k", "top_p", "min_p",
-                                   "repetition_penalty"])
+                                   "repetition_penalty", "presence_penalty", "frequency_penalty", "n", "draft"])
 def test_every_number_of_a_card_names_its_field_and_way_out_in_both_languages(field):
     with pytest.raises(errors.InvalidField) as caught:
         parse("A", CardValues(question="Who?", **{field: "-7x"}), ())

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import json
 import random
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from app import render
+from app.board import Board
 from app.i18n import EN, LANGUAGES, say
-from app.run_view import CardView, RunView
+from app.question_file import QuestionFile
+from app.run_view import CardView, RunView, SampleView
 from kev_engine import PlanMade, Step, StepPlan, pack
 from kev_engine.errors import UnknownAdapter
 from kev_engine.isolation import mask
 from kev_engine.isolation.plan import Chunk
 from kev_engine.runtime.events import OTHERS, KVUsage, SegmentInfo
 
+ROOT = Path(__file__).parents[2]
 HOSTILE = ["${alert(1)}", "`${1+1}`", "<img src=x onerror=alert(1)>", "</script><script>", "{{value}}", "\" onload='x'"]
 
 
@@ -45,9 +49,9 @@ def view_of(lengths, parents, generated, others=0):
                     np.array([0, 1, 1, 1, 0]))
     step = Step(3, step_plan, tuple(owners), tuple(n + g for n, g in zip(lengths, generated, strict=True)), usage,
                 1, 1, 1)
-    cards = {info.name: CardView("streaming", token_ids=tuple(range(50)))
+    cards = {info.name: CardView(samples=(SampleView(token_ids=tuple(range(50))),))
              for info in infos if not info.is_shared}
-    return RunView(cards).after(plan).after(step)
+    return RunView(cards=cards).after(plan).after(step)
 
 
 def random_tree(seed):
@@ -109,12 +113,31 @@ def test_the_mask_never_travels_as_a_matrix():
 @pytest.mark.parametrize("text", HOSTILE)
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_hostile_text_is_text(text, language):
-    view = RunView({"A": CardView("streaming", text, (1,)), "B": CardView("error", error=UnknownAdapter(text, [text]))})
-    for name in ("A", "B"):
-        shown = render.answer(view.cards[name], view, name, language)
+    error = UnknownAdapter(text, [text])
+    for shown in (
+        render.sentence_line("error.other", language, message=text), render.verdict(RunView(notice=error), language),
+        render.imported(QuestionFile(Board(), ((text, error),) * 9), language),
+        render.cell(view_of([3], [None], [0]), 1, lambda ids: [text] * len(ids), language),
+    ):
         assert "<img" not in shown
         assert "<script" not in shown
         assert not set("${}`") & set(shown)
+
+
+@pytest.mark.parametrize("text", HOSTILE)
+def test_an_answer_travels_as_text(text):
+    view = RunView(cards={"A": CardView(samples=(SampleView(text, (1,)),)),
+                          "B": CardView(error=UnknownAdapter(text, [text]))})
+    assert json.loads(render.answer(view.cards["A"], view, "A", EN))["samples"][0]["text"] == text
+    assert text in json.loads(render.answer(view.cards["B"], view, "B", EN))["mistake"]
+
+
+@pytest.mark.parametrize("file", sorted((ROOT / "assets" / "js").rglob("*.js")), ids=lambda file: file.name)
+def test_no_script_of_the_page_writes_markup(file):
+    """Texts of users and models reach the page through textContent alone."""
+    text = file.read_text("utf-8")
+    for way in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "createContextualFragment", "eval("):
+        assert way not in text
 
 
 def test_a_clicked_query_tells_the_runs_of_the_rule():

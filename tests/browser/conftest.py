@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Error, Page, Playwright, sync_playwright
+from playwright.sync_api import Browser, Error, Page, Playwright, expect, sync_playwright
 
 from app import build_app, page_options
 from kev_engine import Engine, EngineConfig
@@ -18,6 +18,10 @@ from kev_engine import Engine, EngineConfig
 ROOT = Path(__file__).parents[2]
 _ARGUMENTS = ("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
               "--disable-component-update", "--disable-sync")
+
+
+# A prompt may wait for its turn on a busy machine; a passing test never waits that long.
+expect.set_options(timeout=60_000)
 
 
 @pytest.fixture(scope="session")
@@ -80,7 +84,7 @@ def visit(browser: Browser, url: str) -> Iterator[Callable[..., Visit]]:
     def open_tab(width: int = 1280, height: int = 820, locale: str = "en-US", scheme: str = "light") -> Visit:
         context = browser.new_context(viewport={"width": width, "height": height}, locale=locale,
                                       color_scheme=scheme, has_touch=width < 500)
-        context.set_default_timeout(30_000)
+        context.set_default_timeout(60_000)
         seen = Visit(context.new_page())
         visits.append(seen)
         page = seen.page

@@ -27,7 +27,21 @@ def fill(page: Page, letter: str, **fields: str) -> None:
 def keep_two_cards(page: Page) -> None:
     for letter in "CD":
         page.click(f"#remove-{letter}")
-        expect(page.locator(f"#card-{letter}")).to_be_hidden()
+        expect(page.locator(f"#card-{letter}")).to_have_count(0)
+
+
+def upload(page: Page, button: str, name: str, content: str | bytes) -> None:
+    with page.expect_file_chooser() as chosen:
+        page.click(button)
+    data = content if isinstance(content, bytes) else content.encode()
+    chosen.value.set_files([{"name": name, "mimeType": "text/plain", "buffer": data}])
+
+
+def hover(page: Page, canvas: str, row: float, key: float) -> str:
+    """What the line under the mask says when the pointer is there, in shares of its sides."""
+    box = page.locator(canvas).bounding_box()
+    page.mouse.move(box["x"] + box["width"] * key, box["y"] + box["height"] * row)
+    return page.locator("#mask .hover").inner_text()
 
 
 def answer(page: Page, letter: str) -> str:
@@ -36,7 +50,7 @@ def answer(page: Page, letter: str) -> str:
 
 def wait_until_done(page: Page) -> None:
     """Until the run that was started has its summary, which it loses when another starts."""
-    expect(page.locator("#summary .meta")).to_be_visible(timeout=60_000)
+    expect(page.locator("#summary .meta")).to_be_visible(timeout=120_000)
     expect(page.locator("#run")).to_be_enabled(timeout=60_000)
 
 
@@ -56,8 +70,7 @@ def test_two_cards_with_different_adapters_run_stop_and_audit(visit, engine):
         fill(page, letter, question="Tell me a long story about a lighthouse.", context="", temperature="0",
              max_new_tokens="200")
         if name:
-            page.click(f"#adapter-{letter} input")
-            page.get_by_role("option", name=name).click()
+            page.select_option(f"#adapter-{letter} select", name)
     blank_mask, blank_kv = pixels(page, "#mask"), pixels(page, "#kv")
     before = version(page, "#mask")
     page.click("#run")
@@ -174,15 +187,112 @@ def test_cards_are_added_duplicated_and_removed(visit):
     expect(page.locator("#card-E")).to_be_visible()
     expect(page.locator("#question-E textarea")).to_have_value("Who is there?")
     expect(page.locator("#seed-E input")).to_have_value("11")
-    for letter in "FGH":
+    for _ in range(27):
         page.click("#add")
-        expect(page.locator(f"#card-{letter}")).to_be_visible()
-    expect(page.locator("#question-H textarea")).to_have_value("")
-    page.click("#add")
-    expect(page.locator("#note .mistake")).to_contain_text("8 cards")
+    expect(page.locator(".card")).to_have_count(32)
+    expect(page.locator("#question-AF textarea")).to_have_value("")
+    expect(page.locator("#add")).to_be_disabled()
+    page.click("#duplicate-A")
+    expect(page.locator("#board .told")).to_contain_text("32 cards")
     page.click("#remove-B")
-    expect(page.locator("#card-B")).to_be_hidden()
+    expect(page.locator("#card-B")).to_have_count(0)
     expect(page.locator("#question-C textarea")).not_to_have_value("")
+    page.locator("#letter-AF").press("Alt+ArrowUp")
+    assert page.locator(".card .letter").all_inner_texts()[-2:] == ["AF", "AE"]
+    page.click(".tools-line .clear-all")
+    expect(page.locator(".card")).to_have_count(1)
+    page.click(".tools-line .undo")
+    expect(page.locator(".card")).to_have_count(31)
+
+
+def test_thirty_two_questions_answer_in_one_run(visit):
+    page = visit().page
+    upload(page, ".tools-line .import", "many.csv", "question,max_new_tokens\n" + "Say hello.,2\n" * 32)
+    expect(page.locator(".card")).to_have_count(32)
+    page.click("#run")
+    wait_until_done(page)
+    assert page.locator(".answer .text").count() == 32
+    assert page.locator("#mask canvas").get_attribute("aria-label").startswith("Attention mask: 32 segments")
+
+
+def test_a_file_is_imported_and_its_wrong_row_named(visit):
+    page = visit().page
+    rows = ('{"question": "Who is there?", "seed": 4}\n{"question": "Where?", "temperature": "hot"}\n'
+            '{"question": "Why?"}')
+    upload(page, ".tools-line .import", "some.jsonl", rows)
+    expect(page.locator("#note .mistake")).to_contain_text("line 2: Temperature is 'hot'")
+    expect(page.locator("#question-B textarea")).to_have_value("Why?")
+    expect(page.locator("#seed-A input")).to_have_value("4")
+    page.click(".tools-line .undo")
+    expect(page.locator(".card")).to_have_count(4)
+
+
+def test_a_file_is_attached_as_a_context(visit):
+    page = visit().page
+    page.click("#menu-A summary")
+    upload(page, "#menu-A .attach", "notes.md", "# Notes\nThe ferry sails at noon. 渡船中午开。")
+    expect(page.locator("#context-A textarea")).to_have_value("The harbour office has a password. The password is "
+                                                              "BLUE LANTERN.\n\n# Notes\nThe ferry sails at noon. "
+                                                              "渡船中午开。")
+    page.click("#menu-A summary")
+    upload(page, "#menu-A .attach", "notes.txt", "渡船".encode("gb18030"))
+    expect(page.locator("#board .told")).to_contain_text("not UTF-8")
+
+
+def test_several_questions_read_a_shared_context(visit):
+    page = visit().page
+    page.click("#preset-shared")
+    expect(page.locator("#shared-card-0 .readers")).to_have_text("read by A B C")
+    page.select_option("#shared-C select", "")
+    expect(page.locator("#shared-card-0 .readers")).to_have_text("read by A B")
+    page.locator("#shared-card-0 .name").fill("clauses")
+    page.locator("#shared-card-0 .name").press("Tab")
+    assert page.locator("#shared-B select").input_value() == "clauses"
+    page.click("#run")
+    wait_until_done(page)
+    assert page.locator("#mask canvas").get_attribute("aria-label").startswith("Attention mask: 4 segments")
+    told = hover(page, "#mask canvas", 0.7, 0.1)
+    assert "(clauses)" in told
+    assert " reads key" in told
+
+
+def test_run_alone_and_again_with_the_same_seed(visit):
+    page = visit().page
+    keep_two_cards(page)
+    for letter in "AB":
+        fill(page, letter, question="Tell me something.", context="", temperature="1.2", max_new_tokens="12")
+    page.click("#run")
+    wait_until_done(page)
+    first, other = answer(page, "A"), answer(page, "B")
+    page.click("#menu-A summary")
+    page.click("#menu-A .again")
+    expect(page.locator("#answer-B .meta")).to_contain_text(say(EN, "answer.earlier"))
+    wait_until_done(page)
+    assert (answer(page, "A"), answer(page, "B")) == (first, other)
+    page.click("#alone-B")
+    expect(page.locator("#answer-A .meta")).to_contain_text(say(EN, "answer.earlier"))
+    wait_until_done(page)
+    assert page.locator("#mask canvas").get_attribute("aria-label").startswith("Attention mask: 1 segments")
+
+
+def test_every_field_of_a_card_reaches_the_engine(visit):
+    page = visit().page
+    keep_two_cards(page)
+    page.click("#more-A summary")
+    fill(page, "A", question="Is the sea wet?", context="", choices="certainly\nnever", n="2", top_k="5", seed="3",
+         temperature="0.9")
+    page.select_option("#order-A select", index=1)
+    expect(page.locator("#more-A summary")).to_contain_text("4 set")
+    page.click("#alone-A")
+    wait_until_done(page)
+    texts = page.locator("#answer-A .samples .text").all_inner_texts()
+    assert len(texts) == 2
+    assert set(texts) <= {"certainly", "never"}
+    expect(page.locator("#answer-A .tuple").first).to_contain_text("T 0.9 (default v0) · top-k 5 · seed 3 · max 24 · ")
+    expect(page.locator("#answer-A .tuple").first).to_contain_text("T → top-k → top-p → min-p → penalties")
+    page.click("#duplicate-A")
+    page.click("#more-C summary")
+    expect(page.locator("#choices-C textarea")).to_have_value("certainly\nnever")
 
 
 def test_chinese_is_complete_and_kept(visit):

@@ -1,0 +1,233 @@
+// The board: the cards of this tab, kept as JSON in the component's value, which every event sends along. Adding,
+// moving and removing need no server; `answer_…` and `adapters` come from it.
+const LETTERS = JSON.parse(props.letters);
+let board = { cards: [], shared: [] }, adapters = [], defaults = {}, answers = {}, before = null;
+const opened = new Set();
+const since = {}; // a card that takes a letter over shows no answer of the one before
+const list = element.querySelector(".list"), told = element.querySelector(".told");
+
+function keep() {
+  props.value = JSON.stringify(board);
+}
+
+function readBoard() {
+  if (board.cards.length) before = JSON.stringify(board);
+  board = JSON.parse(props.value);
+  drawBoard();
+}
+
+function readFacts() {
+  adapters = JSON.parse(props.adapters);
+  defaults = JSON.parse(props.defaults);
+  drawBoard();
+}
+
+function readAnswers() {
+  for (const letter of LETTERS) {
+    const text = props["answer_" + letter] || "";
+    const found = text ? JSON.parse(text) : null;
+    const next = found && found.run > (since[letter] || 0) ? found : null;
+    if (text === readAnswers.seen[letter]) continue;
+    readAnswers.seen[letter] = text;
+    answers[letter] = next;
+    const place = element.querySelector("#answer-" + letter);
+    if (place) drawAnswer(place, letter);
+  }
+}
+readAnswers.seen = {};
+
+function drawBoard() {
+  tell("");
+  list.replaceChildren(...board.shared.map(sharedNode), ...board.cards.map(cardNode));
+  drawReaders();
+  drawTools();
+}
+
+function drawTools() {
+  const tools = element.querySelector(".tools-line");
+  const allFolded = board.cards.every((card) => card.collapsed);
+  tools.replaceChildren(
+    button("import", chooseImport, "quiet import"), button("add_shared", addShared, "quiet add-shared"),
+    button(allFolded ? "unfold_all" : "fold_all", () => foldAll(!allFolded), "quiet fold-all"),
+    button("clear_all", clearAll, "quiet clear-all"),
+    ...(before ? [button("undo", undo, "quiet undo")] : []));
+  const add = element.querySelector(".add");
+  add.textContent = say("add");
+  add.disabled = board.cards.length === LETTERS.length;
+}
+
+function tell(text) {
+  told.textContent = text;
+}
+
+function act(name, data) {
+  keep();
+  trigger(name, data);
+}
+
+function freeLetter() {
+  const letter = LETTERS.find((one) => !board.cards.some((card) => card.id === one));
+  if (letter) {
+    const shown = readAnswers.seen[letter];
+    since[letter] = shown ? JSON.parse(shown).run : 0;
+    answers[letter] = null;
+  }
+  return letter;
+}
+
+function insert(card, at) {
+  board.cards.splice(at, 0, card);
+  changed();
+  const input = list.querySelector(`#question-${card.id} textarea`);
+  input.focus({ preventScroll: true });
+  input.closest(".card").scrollIntoView({ block: "nearest" });
+}
+
+function changed() {
+  keep();
+  drawBoard();
+}
+
+function add() {
+  const letter = freeLetter();
+  if (letter) insert(blank(letter), board.cards.length);
+}
+
+function duplicate(card) {
+  const letter = freeLetter();
+  if (!letter) return tell(say("error.pool_full", { limit: LETTERS.length }));
+  insert({ ...card, id: letter }, board.cards.indexOf(card) + 1);
+}
+
+function remove(card) {
+  if (board.cards.length === 1) return tell(say("error.last_card"));
+  remember();
+  board.cards.splice(board.cards.indexOf(card), 1);
+  changed();
+}
+
+function clearCard(card) {
+  remember();
+  board.cards[board.cards.indexOf(card)] = blank(card.id);
+  changed();
+}
+
+function clearAll() {
+  remember();
+  board = { cards: [blank(LETTERS[0])], shared: [] };
+  for (const letter of LETTERS) answers[letter] = null;
+  changed();
+}
+
+function remember() {
+  before = JSON.stringify(board);
+}
+
+function undo() {
+  const now = JSON.stringify(board);
+  board = JSON.parse(before);
+  before = now;
+  changed();
+}
+
+function fold(card) {
+  card.collapsed = !card.collapsed;
+  changed();
+  list.querySelector("#letter-" + card.id).focus({ preventScroll: true });
+}
+
+function foldAll(isFolded) {
+  for (const card of board.cards) card.collapsed = isFolded;
+  changed();
+}
+
+function moveBy(card, by) {
+  const from = board.cards.indexOf(card), to = from + by;
+  if (to < 0 || to >= board.cards.length) return;
+  board.cards.splice(from, 1);
+  board.cards.splice(to, 0, card);
+  changed();
+  list.querySelector("#letter-" + card.id).focus();
+}
+
+function cardKeys(event, card) {
+  const by = { ArrowUp: -1, ArrowDown: 1 }[event.key];
+  if (!by || !event.altKey) return;
+  event.preventDefault();
+  moveBy(card, by);
+}
+
+let dragged = null;
+function startDrag(event, id) {
+  dragged = id;
+  event.dataTransfer.setData("text/plain", id);
+  event.dataTransfer.effectAllowed = "move";
+}
+
+function overDrag(event, id) {
+  if (!dragged) return;
+  event.preventDefault();
+  if (dragged === id) return;
+  const from = board.cards.findIndex((card) => card.id === dragged);
+  const to = board.cards.findIndex((card) => card.id === id);
+  board.cards.splice(to, 0, ...board.cards.splice(from, 1));
+  for (const card of board.cards) list.append(list.querySelector("#card-" + card.id));
+}
+
+function endDrag(event) {
+  if (!dragged) return;
+  event.preventDefault();
+  dragged = null;
+  keep();
+}
+
+function addShared() {
+  let number = board.shared.length + 1;
+  while (board.shared.some((one) => one.name === say("shared.new", { number }))) number++;
+  board.shared.push({ name: say("shared.new", { number }), text: "", system: "" });
+  changed();
+  list.querySelector(`#shared-text-${board.shared.length - 1} textarea`).focus();
+}
+
+function removeShared(index) {
+  remember();
+  const [gone] = board.shared.splice(index, 1);
+  for (const card of board.cards) if (card.shared === gone.name) card.shared = "";
+  changed();
+}
+
+const MOST_BYTES = 4 * 2 ** 20;
+function chooseFile(accept, use) {
+  const input = make("input", { type: "file", accept });
+  input.addEventListener("change", async () => {
+    const file = input.files[0];
+    if (!file) return;
+    if (file.size > MOST_BYTES) return tell(say("error.file_size", { name: file.name, limit: MOST_BYTES / 2 ** 20 }));
+    try {
+      use(file.name, new TextDecoder("utf-8", { fatal: true }).decode(await file.arrayBuffer()));
+    } catch (error) {
+      tell(say(error instanceof TypeError ? "error.not_utf8" : "error.file_read", { name: file.name }));
+    }
+  });
+  input.click();
+}
+
+function attach(owner, name) {
+  chooseFile(".txt,.md,.json", (_, text) => {
+    owner[name] = owner[name] ? owner[name] + "\n\n" + text : text;
+    changed();
+  });
+}
+
+function chooseImport() {
+  chooseFile(".json,.jsonl,.csv", (name, text) => act("import", { name, text }));
+}
+
+element.querySelector(".add").addEventListener("click", add);
+kev.onLanguage(drawBoard);
+watch("value", readBoard);
+watch(["adapters", "defaults"], readFacts);
+watch(LETTERS.map((letter) => "answer_" + letter), readAnswers);
+board = JSON.parse(props.value);
+readAnswers();
+readFacts();
