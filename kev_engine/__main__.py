@@ -11,7 +11,7 @@ import json
 import sys
 from dataclasses import replace
 
-from kev_engine.config import EngineConfig
+from kev_engine.config import POLICIES, EngineConfig
 from kev_engine.errors import InvalidField, KevError
 from kev_engine.isolation.faults import FAULTS
 from kev_engine.runtime.audit import Audit
@@ -40,6 +40,9 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--kv-dtype", metavar="T", help=f"of keys and values: {', '.join(KV_DTYPES)}")
         command.add_argument("--threads", type=int, metavar="N")
         command.add_argument("--kv-budget", type=int, metavar="BYTES", dest="kv_budget_bytes")
+        command.add_argument("--policy", metavar="P", help=f"who is admitted first: {', '.join(POLICIES)}")
+        command.add_argument("--prefix-cache", type=int, metavar="BYTES", dest="prefix_cache_bytes", help="0 = off")
+        command.add_argument("--prefill-chunk", type=int, metavar="TOKENS", help="prompt tokens a step beside decoding")
         command.add_argument("--adapter", action="append", default=[], metavar="NAME=SOURCE", dest="adapters",
                              help="a folder, a .zip, hf:owner/name or modelscope:owner/name; may be repeated")
     return top
@@ -66,6 +69,7 @@ def main(arguments: list[str] | None = None) -> int:
         config = EngineConfig.from_env(
             model=given.model, backend=given.backend, device=given.device, dtype=given.dtype, kv_dtype=given.kv_dtype,
             threads=given.threads, kv_budget_bytes=given.kv_budget_bytes,
+            policy=given.policy, prefix_cache_bytes=given.prefix_cache_bytes, prefill_chunk=given.prefill_chunk,
             adapters=adapters_of(given.adapters) or None,
         )
         config = replace(config, max_questions=max(config.max_questions, len(file.ids)))

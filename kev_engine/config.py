@@ -9,6 +9,8 @@ from pathlib import Path
 
 from kev_engine.errors import InvalidField
 
+FIFO = "fifo"
+POLICIES = (FIFO, "shortest-first", "priority")
 EMBEDDED = "embedded"
 MIN_TOKEN_BUDGET = 16
 HUB_NAMES = ("huggingface", "modelscope")
@@ -20,8 +22,11 @@ class EngineConfig:
 
     `kv_dtype` None means: keys and values in `dtype`. `kv_budget_bytes` None means: derived from free memory at load.
     `block_size` None means: 16 tokens, or what the backend's pages demand. `token_budget` is the most new tokens one
-    forward takes; prompts beyond it enter in chunks. `temperature` is the first version of the default temperature.
-    `hub` is where a model named owner/name comes from, None = such a name needs its scheme.
+    forward takes; prompts beyond it enter in chunks, and beside questions that decode at most `prefill_chunk` prompt
+    tokens do. `policy` says who is admitted first (runtime/policy.py). `prefix_cache_bytes` is the most KV memory that
+    holds what finished questions computed: 0 switches the prefix cache off, None is half of the KV budget.
+    `temperature` is the first version of the default temperature. `hub` is where a model named owner/name comes
+    from, None = such a name needs its scheme.
     """
 
     model: str = EMBEDDED
@@ -34,6 +39,9 @@ class EngineConfig:
     kv_budget_bytes: int | None = None
     block_size: int | None = None
     token_budget: int = 4096
+    prefill_chunk: int = 64
+    policy: str = FIFO
+    prefix_cache_bytes: int | None = None
     max_questions: int = 256
     max_waiting: int = 1024
     temperature: float = 0.0
@@ -44,7 +52,8 @@ class EngineConfig:
     def __post_init__(self) -> None:
         whole = (
             ("threads", 1), ("kv_budget_bytes", 1), ("block_size", 1), ("token_budget", MIN_TOKEN_BUDGET),
-            ("max_questions", 1), ("max_waiting", 1), ("adapter_pool_size", 1),
+            ("prefill_chunk", 1), ("prefix_cache_bytes", 0), ("max_questions", 1), ("max_waiting", 1),
+            ("adapter_pool_size", 1),
         )
         for name, least in whole:
             value = getattr(self, name)
@@ -52,6 +61,8 @@ class EngineConfig:
                 raise InvalidField(name, value, f"it must be at least {least}")
         if self.hub is not None and self.hub not in HUB_NAMES:
             raise InvalidField("hub", self.hub, f"it must be one of {', '.join(HUB_NAMES)}")
+        if self.policy not in POLICIES:
+            raise InvalidField("policy", self.policy, f"it must be one of {', '.join(POLICIES)}")
         if not 0 <= self.temperature < float("inf"):
             raise InvalidField("temperature", self.temperature, "it must be a number of 0 or more (0 = greedy)")
 
@@ -60,8 +71,8 @@ class EngineConfig:
         """The configuration of the environment, each value in `given` that is not None taking precedence.
 
         Reads KEV_HOME (else XDG_CACHE_HOME/kev), KEV_MODEL, KEV_HUB, KEV_BACKEND, KEV_DEVICE, KEV_DTYPE, KEV_KV_DTYPE,
-        KEV_THREADS, KEV_KV_BUDGET, KEV_TOKEN_BUDGET and KEV_TEMPERATURE. Raises InvalidField for a value that cannot
-        be read.
+        KEV_THREADS, KEV_KV_BUDGET, KEV_TOKEN_BUDGET, KEV_PREFILL_CHUNK, KEV_POLICY, KEV_PREFIX_CACHE and
+        KEV_TEMPERATURE. Raises InvalidField for a value that cannot be read.
         """
         env = os.environ if env is None else env
         values: dict[str, object] = {"home": cache_home(env)}
@@ -70,6 +81,8 @@ class EngineConfig:
             ("device", "KEV_DEVICE", str), ("dtype", "KEV_DTYPE", str), ("kv_dtype", "KEV_KV_DTYPE", str),
             ("threads", "KEV_THREADS", int), ("kv_budget_bytes", "KEV_KV_BUDGET", int),
             ("token_budget", "KEV_TOKEN_BUDGET", int), ("temperature", "KEV_TEMPERATURE", float),
+            ("prefill_chunk", "KEV_PREFILL_CHUNK", int), ("policy", "KEV_POLICY", str),
+            ("prefix_cache_bytes", "KEV_PREFIX_CACHE", int),
         ):
             text = env.get(variable, "").strip()
             if text:

@@ -75,7 +75,8 @@ class Question:
 
     Exactly one of `question`, `messages` and `prompt_token_ids` is given. `n` samples are drawn; `draft` is the number
     of tokens a prompt-lookup draft may propose (0 = off). `logprobs` asks for the log-probability of every drawn token
-    and the five likeliest in its place, `prompt_logprobs` for those of the prompt's tokens.
+    and the five likeliest in its place, `prompt_logprobs` for those of the prompt's tokens. Under the policy
+    of that name, higher `priority` goes first.
     """
 
     id: str
@@ -97,6 +98,7 @@ class Question:
     draft: int = 0
     logprobs: bool = False
     prompt_logprobs: bool = False
+    priority: int = 0
 
     def __post_init__(self) -> None:
         try:
@@ -126,6 +128,7 @@ class Question:
         _whole("max_new_tokens", self.max_new_tokens, 1, None, "a whole number of 1 or more")
         _whole("n", self.n, 1, None, "a whole number of 1 or more")
         _whole("draft", self.draft, 0, 64, "a whole number from 0 (off) to 64")
+        _whole("priority", self.priority, -100, 100, "a whole number from -100 to 100, higher first")
         for index, text in enumerate(self.stop):
             if not text:
                 raise InvalidField(f"stop[{index}]", text, "a stop string holds at least one character")
@@ -304,7 +307,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class RunStats:
-    """Figures of one run. `tokens_per_forward[i]` and `sequences_per_forward[i]` belong to the run's i-th forward."""
+    """Figures of one run. `tokens_per_forward[i]` and `sequences_per_forward[i]` belong to the run's i-th forward.
+
+    `cached_tokens` of the prompts were taken from the prefix cache, by `prefix_hits` stories. `preemptions` counts how
+    often a sequence gave its memory back before it was done.
+    """
 
     model: str
     backend: str
@@ -323,6 +330,9 @@ class RunStats:
     text_ms: float = 0.0
     draft_accepted: int = 0
     draft_proposed: int = 0
+    prefix_hits: int = 0
+    cached_tokens: int = 0
+    preemptions: int = 0
 
     def to_json(self) -> dict[str, object]:
         """The figures as the command line prints them."""

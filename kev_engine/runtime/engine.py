@@ -14,6 +14,7 @@ from kev_engine.adapters.pool import AdapterInfo, AdapterPool, require_name
 from kev_engine.adapters.router import attach
 from kev_engine.attention.base import ATTN_IMPLEMENTATION, register
 from kev_engine.cache.blocks import BlockPool
+from kev_engine.cache.prefix import PrefixCache
 from kev_engine.cache.storage import KVShape, KVStorage
 from kev_engine.config import EngineConfig
 from kev_engine.errors import EngineBusy, EngineClosed, KevError, TooManyQuestions
@@ -26,8 +27,10 @@ from kev_engine.runtime.adapter_source import AdapterSource, read_source
 from kev_engine.runtime.audit import NEW_TOKENS, Audit, Auditor
 from kev_engine.runtime.audit_stream import AuditStream
 from kev_engine.runtime.events import Event, Finished, PlanMade, Refused, RunFinished
+from kev_engine.runtime.identity import identity
 from kev_engine.runtime.intake import Intake, Intaken
 from kev_engine.runtime.model_runner import ModelRunner
+from kev_engine.runtime.policy import POLICIES
 from kev_engine.runtime.run import ActiveRun
 from kev_engine.runtime.scheduler import Scheduler
 from kev_engine.runtime.worker import Cancel, Job, Submit, Worker
@@ -122,7 +125,8 @@ class Engine:
         self.adapters = AdapterPool(loaded.model, self.config.adapter_pool_size)
         router = attach(loaded.model, self.adapters)
         self._runner = ModelRunner(loaded.model, backend, router, frozenset(facts.layer_windows), device)
-        self._intake = Intake(loaded.tokenizer, facts, self._pool, block_bytes, self.adapters, self.temperature)
+        self._intake = Intake(loaded.tokenizer, facts, self._pool, block_bytes, self.adapters, self.temperature,
+                              identity(loaded, self._shape.stored))
         self.info = EngineInfo(
             model=source.name, digest=source.digest, backend=backend.name, backend_reason=reason,
             dtype=self.config.dtype, kv_dtype=self.config.kv_dtype or self.config.dtype, device=str(device),
@@ -134,7 +138,12 @@ class Engine:
         for name, path in self.config.adapters.items():
             self.load_adapter(name, path, progress)
         storage = KVStorage(self._shape, num_blocks, block_size, device)
-        scheduler = Scheduler(self._pool, self.config.token_budget, self.config.adapter_pool_size)
+        kept = self.config.prefix_cache_bytes
+        num_kept = self._pool.num_usable // 2 if kept is None else kept // block_bytes
+        scheduler = Scheduler(
+            self._pool, self.config.token_budget, self.config.adapter_pool_size, self.config.prefill_chunk,
+            POLICIES[self.config.policy], PrefixCache(self._pool, num_kept) if num_kept else None,
+        )
         self._worker = Worker(self._runner, storage, scheduler, check)
 
     def load_adapter(self, name: str, source: AdapterSource, progress: Progress = silent) -> AdapterInfo:

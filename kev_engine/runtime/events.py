@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from kev_engine.errors import KevError
 from kev_engine.isolation.layout import IntArray, PackedLayout, SegmentArray
 from kev_engine.isolation.plan import StepPlan
+from kev_engine.runtime.metrics import Batch
 from kev_engine.schema import Answer, RunStats, TokenLogprob
 
 FREE, OTHERS, RESERVED = -1, -2, -3
@@ -22,7 +23,6 @@ class SegmentInfo:
     adapter_id: int = 0
     is_shared: bool = False
     sample: int = 0
-    cached_tokens: int = 0
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,8 @@ class PlanMade:
 class KVUsage:
     """KV memory after a step, in bytes, and the block map.
 
+    `bytes_kept` is free memory whose content the prefix cache can still give back.
+
     A block is used once it holds tokens; a sequence reserves at its start all blocks it may come to need.
     `block_owner[b]` is the segment (of the run's layout) that a used block belongs to, OTHERS, RESERVED or FREE; block
     0 is the zero block and belongs to nobody. `block_refs` counts the tables a block stands in (2 or more: shared),
@@ -54,6 +56,7 @@ class KVUsage:
     block_owner: IntArray
     block_refs: SegmentArray
     block_generation: SegmentArray
+    bytes_kept: int = 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,7 +64,8 @@ class Step:
     """One forward that this run took part in.
 
     `segments[c]` is the segment (of the run's layout) that chunk c of `plan` belongs to, or OTHERS. `lengths[k]` is
-    the number of tokens of segment k after the step, prompt and generated.
+    the number of tokens of segment k after the step, prompt and generated; `cached[k]` of its story's prompt tokens
+    came from the prefix cache. `batch` is what the forward was made of.
     """
 
     index: int
@@ -72,6 +76,8 @@ class Step:
     plan_ms: float
     forward_ms: float
     sample_ms: float
+    cached: tuple[int, ...] = ()
+    batch: Batch | None = None
 
 
 @dataclass(frozen=True)

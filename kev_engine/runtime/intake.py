@@ -13,6 +13,7 @@ from typing import Any
 
 from kev_engine.adapters.pool import AdapterPool, AdapterVersion
 from kev_engine.cache.blocks import BlockPool
+from kev_engine.cache.prefix import Identity, KeyChain
 from kev_engine.errors import InputError, InvalidField, KevError, PromptTooLong
 from kev_engine.isolation.layout import PackedLayout, pack
 from kev_engine.models.load import ModelFacts
@@ -76,7 +77,7 @@ class Intake:
 
     def __init__(
         self, tokenizer: Any, facts: ModelFacts, blocks: BlockPool, bytes_per_block: int, adapters: AdapterPool,
-        temperature: Temperature,
+        temperature: Temperature, identity: Identity,
     ) -> None:
         self._tokenizer = tokenizer
         self._facts = facts
@@ -84,6 +85,7 @@ class Intake:
         self._bytes_per_block = bytes_per_block
         self._adapters = adapters
         self._temperature = temperature
+        self._identity = identity
         self._encoder = ChatEncoder(tokenizer, facts.vocab_size)
         self._grammars = GrammarTokenizer(tokenizer, facts.vocab_size, sorted(facts.stop_token_ids))
         self._ids = itertools.count()
@@ -149,28 +151,36 @@ class Intake:
         own = self._encoder.encode(question, shared).token_ids
         self._require_room(question, len(above), len(own))
         grammar = compile_grammar(question, self._grammars)
+        root_key = self._identity.root_key(version.digest)
+
+        def sequence(tokens: Many[int], max_new_tokens: int, parent: Sequence | None) -> Sequence:
+            return Sequence(
+                list(tokens), max_new_tokens, version.adapter_id, parent, priority=question.priority,
+                chain=KeyChain(root_key),
+            )
+
         stories: list[Story] = []
         if shared is not None and context is None:
-            context = Sequence(list(above), 0, version.adapter_id)
+            context = sequence(above, 0, None)
             stories.append(Story(context, self._info(shared.name, above, question, version, is_shared=True)))
         parent, rest = context, own
         if question.n > 1 and len(own) > 1:
             # The samples' common prompt is a context of theirs; its last token is left for each to start from.
-            parent = Sequence([*above, *own[:-1]], 0, version.adapter_id, parent)
+            parent = sequence([*above, *own[:-1]], 0, parent)
             stories.append(Story(parent, self._info(question.id, own[:-1], question, version, is_shared=True)))
             rest = own[-1:]
         seed = secrets.randbits(63) if question.sampling.seed is None else question.sampling.seed
         params = replace(with_temperature(question.sampling, temperature.value), seed=seed)
         for number in range(question.n):
-            sequence = Sequence([*above, *own], question.max_new_tokens, version.adapter_id, parent)
+            drawing = sequence([*above, *own], question.max_new_tokens, parent)
             reply = Reply(
-                question, number, sequence, params, Detokenizer(self._tokenizer), StopMatcher(question.stop),
+                question, number, drawing, params, Detokenizer(self._tokenizer), StopMatcher(question.stop),
                 self._facts.stop_token_ids, temperature.version, version.version,
                 grammar.copy() if grammar is not None else None,
             )
-            for relative in sequence.lineage:
+            for relative in drawing.lineage:
                 relative.is_scored |= question.prompt_logprobs
-            stories.append(Story(sequence, self._info(question.id, rest, question, version, sample=number), reply))
+            stories.append(Story(drawing, self._info(question.id, rest, question, version, sample=number), reply))
         return stories
 
     @staticmethod

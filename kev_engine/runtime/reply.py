@@ -38,7 +38,6 @@ class Reply:
     temperature_version: int
     adapter_version: str | None
     grammar: Grammar | None = None
-    cached_tokens: int = 0
     output: list[int] = field(default_factory=list)
     submitted_at: float = field(default_factory=time.perf_counter)
     scheduled_at: float | None = None
@@ -183,7 +182,7 @@ class Reply:
             sampling=self.params,
             max_new_tokens=self.sequence.max_new_tokens,
             prompt_tokens=self.sequence.num_prompt,
-            cached_tokens=self.cached_tokens,
+            cached_tokens=self.sequence.num_cached,
             temperature_version=self.temperature_version,
             adapter=self.question.adapter,
             adapter_version=self.adapter_version,

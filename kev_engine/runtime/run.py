@@ -12,6 +12,7 @@ import numpy as np
 from kev_engine.errors import KevError
 from kev_engine.isolation.layout import PackedLayout
 from kev_engine.runtime.events import FREE, OTHERS, RESERVED, Event, Finished, KVUsage, Refused, RunFinished, Step
+from kev_engine.runtime.metrics import Batch, reuse
 from kev_engine.runtime.reply import Reply
 from kev_engine.runtime.scheduler import Scheduled, Scheduler
 from kev_engine.runtime.sequence import Sequence
@@ -64,7 +65,9 @@ class ActiveRun:
     def is_done(self) -> bool:
         return all(reply.finish_reason is not None for reply in self.replies)
 
-    def record(self, scheduled: Scheduled, scheduler: Scheduler, bytes_per_block: int, times: StepTimes) -> None:
+    def record(
+        self, scheduled: Scheduled, scheduler: Scheduler, bytes_per_block: int, times: StepTimes, batch: Batch
+    ) -> None:
         """Take note of one forward and tell the reader, if any of its sequences took part in it."""
         if not any(self.owns(sequence) for sequence in scheduled.sequences):
             return
@@ -86,6 +89,8 @@ class ActiveRun:
             plan_ms=times.plan_ms,
             forward_ms=times.forward_ms,
             sample_ms=times.sample_ms,
+            cached=tuple(sequence.num_cached for sequence in self.sequences),
+            batch=batch,
         ))
 
     def _usage(self, scheduler: Scheduler, bytes_per_block: int) -> KVUsage:
@@ -107,6 +112,7 @@ class ActiveRun:
             block_owner=owner,
             block_refs=pool.refs.copy(),
             block_generation=pool.generations.copy(),
+            bytes_kept=pool.num_kept * bytes_per_block,
         )
 
     def close(self, scheduler: Scheduler, error: KevError | None = None) -> None:
@@ -121,7 +127,9 @@ class ActiveRun:
 
     def _stats(self, scheduler: Scheduler) -> RunStats:
         owners = scheduler.block_owners - self.first_id
-        leaked = (owners >= 0) & (owners < len(self.sequences)) & (scheduler.pool.refs > 0)
+        mine = (owners >= 0) & (owners < len(self.sequences)) & (scheduler.pool.refs > 0)
+        leaked = mine & ~scheduler.reserved_blocks()
+        taken = reuse(self.sequences)
         return replace(
             self.blank_stats,
             seconds=time.perf_counter() - self.started_at,
@@ -130,11 +138,12 @@ class ActiveRun:
             kv_bytes_peak=self.kv_bytes_peak,
             blocks_leaked=int(leaked.sum()),
             plan_ms=self.plan_ms, forward_ms=self.forward_ms, sample_ms=self.sample_ms, text_ms=self.text_ms,
+            prefix_hits=taken.prefix_hits, cached_tokens=taken.cached_tokens, preemptions=taken.preemptions,
         )
 
     def finish(self, reply: Reply, scheduler: Scheduler) -> None:
         """Release the reply's sequence at once and hand its answer to the reader."""
-        scheduler.finish(reply.sequence)
+        scheduler.finish(reply.sequence, is_sound=reply.error is None)
         if reply.error is not None:
             self.events.put(Refused(reply.question.id, reply.error, reply.answer()))
         else:

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections import deque
+import itertools
+from bisect import insort
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from operator import attrgetter
 
 import numpy as np
+import numpy.typing as npt
 
-from kev_engine.cache.blocks import ZERO_BLOCK, BlockPool
+from kev_engine.cache.blocks import ZERO_BLOCK, BlockPool, BlockTable
+from kev_engine.cache.prefix import PrefixCache
 from kev_engine.isolation.plan import BlockCopy, Chunk, StepPlan
-from kev_engine.runtime.sequence import Sequence
+from kev_engine.runtime.policy import FIFO, Policy
+from kev_engine.runtime.sequence import NO_BLOCKS, Sequence
 
 NOBODY = -1
+by_rank = attrgetter("rank")
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,191 +35,303 @@ class Scheduled:
 
 
 class Scheduler:
-    """First come, first served: every running sequence decodes in every step, prompts fill what is left of the budget.
+    """Every running sequence decodes in every step, prompts fill what is left of the budget.
 
-    A sequence is admitted when all blocks it may ever need are free, so a running sequence is never short of memory.
-    Blocks are reserved at admission, contiguous where possible, and counted as used once they hold tokens.
+    A sequence is admitted, in the order of the policy, when all blocks it may ever need are free, so a running sequence
+    is never short of memory. Blocks are reserved at admission, contiguous where possible, and counted as used once they
+    hold tokens. Nobody overtakes the first in the queue, so whoever waits there is admitted as soon as he fits.
     """
 
-    def __init__(self, pool: BlockPool, token_budget: int, max_adapters: int | None = None) -> None:
+    def __init__(
+        self, pool: BlockPool, token_budget: int, max_adapters: int | None = None, prefill_chunk: int | None = None,
+        policy: Policy = FIFO, cache: PrefixCache | None = None,
+    ) -> None:
         self.pool = pool
         self.token_budget = token_budget
         self.max_adapters = max_adapters
         """The most distinct adapters that running sequences may use together, the base not counted."""
-        self.waiting: deque[Sequence] = deque()
+        self.prefill_chunk = prefill_chunk
+        """The most prompt tokens of a step in which others decode; None: as many as the budget leaves."""
+        self.policy = policy
+        self.cache = cache
+        self.waiting: list[Sequence] = []
+        """By rank; a parent stands before its children."""
         self.running: list[Sequence] = []
         self.block_owners = np.full(pool.num_blocks, NOBODY, dtype=np.int64)
-        """Id of the sequence that writes into each block."""
-        self._copies: list[BlockCopy] = []
+        """Id of the sequence that writes into each block, or was the first of now to read it from the prefix cache."""
+        self._arrivals = itertools.count()
+        self._num_steps = 0
 
     def submit(self, sequences: Iterable[Sequence]) -> None:
-        """Queue these sequences in this order; a parent stands before its children."""
-        self.waiting.extend(sequences)
-
-    def blocks_needed(self, sequence: Sequence) -> int:
-        """Blocks of its own that a sequence reserves: all of its projected story but the full blocks it shares."""
-        return self.pool.blocks_for(sequence.num_projected) - sequence.num_inherited // self.pool.block_size
-
-    def _blocks_to_run(self, sequence: Sequence) -> int:
-        """Blocks that must be free before this sequence is of use: a context's first reader must fit beside it."""
-        needed = self.blocks_needed(sequence)
-        if sequence.is_context:
-            needed += self._blocks_to_run(next(child for child in self.waiting if child.parent is sequence))
-        return needed
-
-    def _has_adapter_slot(self, sequence: Sequence) -> bool:
-        if self.max_adapters is None:
-            return True
-        used = {running.adapter_id for running in (*self.running, sequence)} - {0}
-        return len(used) <= self.max_adapters
+        """Queue these sequences, a parent before its children; a context and its readers have one rank."""
+        groups: dict[Sequence, list[Sequence]] = {}
+        for sequence in sequences:
+            groups.setdefault(sequence.lineage[-1], []).append(sequence)
+        for group in groups.values():
+            rank, priority = self.policy.rank(group, self._num_steps), max(member.priority for member in group)
+            for member in group:
+                member.rank, member.priority = (rank, next(self._arrivals)), priority
+                insort(self.waiting, member, key=by_rank)
 
     def next_step(self) -> Scheduled | None:
         """The next forward, or None when no sequence can take part in one."""
-        self._admit()
-        decodes = [sequence for sequence in self.running if sequence.num_output and sequence.num_pending == 1]
-        prefills = [
-            sequence for sequence in self.running if sequence.has_started and sequence.num_pending and
-            not (sequence.num_output and sequence.num_pending == 1)
-        ]
-        budget = self.token_budget - len(decodes)
-        prompts = []
-        for sequence in prefills:
-            count = min(sequence.num_pending, budget)
+        copies: list[BlockCopy] = []
+        for sequence in list(self.running):
+            self._keep_blocks(sequence)
+            if not sequence.has_started and sequence.parent is not None and sequence.parent.is_prefilled:
+                self._start(sequence, copies)
+        self._admit(copies)
+        taking = self._take_turns()
+        while not taking and self.waiting and self.running:
+            # Only contexts are left, whose readers wait behind somebody who does not fit beside them.
+            self._preempt(max(self.running, key=by_rank))
+            self._admit(copies)
+            taking = self._take_turns()
+        if not taking:
+            return None
+        self._num_steps += 1
+        return self._plan(taking, tuple(copies))
+
+    def _take_turns(self) -> list[tuple[Sequence, int]]:
+        """Who takes part, with how many tokens: those that decode first, then prompts by rank."""
+        decoding = [sequence for sequence in self.running if sequence.is_decoding]
+        room = self._room_for_prompts(len(decoding))
+        prompts: list[tuple[Sequence, int]] = []
+        for sequence in sorted(filter(_is_prefilling, self.running), key=by_rank):
+            count = min(sequence.num_pending, room)
             if count > 0:
                 prompts.append((sequence, count))
-                budget -= count
-        taking = []
-        for sequence in decodes:
+                room -= count
+        spare = self.token_budget - len(decoding) - sum(count for _, count in prompts)
+        turns: list[tuple[Sequence, int]] = []
+        for sequence in decoding:
             # Guesses take what prompts leave.
-            num_guesses = max(min(len(sequence.draft), budget), 0)
-            taking.append((sequence, 1 + num_guesses))
-            budget -= num_guesses
-        taking.sort(key=lambda taken: taken[1] > 1)
-        taking += prompts
-        return self._plan(taking) if taking else None
+            num_guesses = max(min(len(sequence.draft), spare), 0)
+            turns.append((sequence, 1 + num_guesses))
+            spare -= num_guesses
+        turns.sort(key=lambda turn: turn[1] > 1)
+        return turns + prompts
 
-    def _admit(self) -> None:
-        # A started prompt of the running ones comes first; with the budget used up, admitting would only hold blocks.
-        budget = self.token_budget - sum(sequence.num_pending for sequence in self.running if sequence.has_started)
-        while self.waiting and budget > 0:
+    def _room_for_prompts(self, num_decoding: int) -> int:
+        room = self.token_budget - num_decoding
+        return room if self.prefill_chunk is None or not num_decoding else min(room, self.prefill_chunk)
+
+    def _admit(self, copies: list[BlockCopy]) -> None:
+        """Let sequences in from the front of the queue, as long as the step has room for tokens of their prompts."""
+        room = self._room_for_prompts(sum(sequence.is_decoding for sequence in self.running))
+        # A started prompt comes first; with the room used up, admitting would only hold blocks.
+        room -= sum(sequence.num_pending for sequence in self.running if _is_prefilling(sequence))
+        while self.waiting and room > 0:
             sequence = self.waiting[0]
-            if self._blocks_to_run(sequence) > self.pool.num_free or not self._has_adapter_slot(sequence):
+            cached = self._cached_blocks(sequence)
+            if not self._fits(sequence, cached, self.pool.refs, self.running) and not self._make_room(sequence, cached):
                 return
-            self.waiting.popleft()
-            self._reserve(sequence)
+            self.waiting.pop(0)
+            self._reserve(sequence, cached)
+            if sequence.inherits and sequence.parent is not None and sequence.parent.is_prefilled:
+                self._start(sequence, copies)
             if sequence.has_started:
-                budget -= sequence.num_pending
+                room -= sequence.num_pending
 
-    def _reserve(self, sequence: Sequence) -> None:
-        own = self.pool.allocate(self.blocks_needed(sequence))
+    def _cached_blocks(self, sequence: Sequence) -> BlockTable:
+        """What the prefix cache holds of a story, but for its last token, which must be computed to draw the next."""
+        if self.cache is None or sequence.chain is None or sequence.inherits or sequence.is_scored:
+            return NO_BLOCKS
+        return self.cache.match(sequence.chain, sequence.tokens, len(sequence.tokens) - 1)
+
+    def blocks_needed(self, sequence: Sequence, num_cached: int = 0) -> int:
+        """Blocks of its own that a sequence reserves: all of its projected story but the full blocks it shares."""
+        inherited = sequence.num_inherited // self.pool.block_size if sequence.inherits else num_cached
+        return self.pool.blocks_for(sequence.num_projected) - inherited
+
+    def _blocks_to_run(self, sequence: Sequence, num_cached: int) -> int:
+        """Blocks that must be free before this sequence is of use: a context's first reader must fit beside it."""
+        needed = self.blocks_needed(sequence, num_cached)
+        if sequence.is_context:
+            readers = (child for child in self.waiting if child.parent is sequence and child.inherits)
+            needed += self._blocks_to_run(next(readers), 0)
+        return needed
+
+    def _fits(
+        self, sequence: Sequence, cached: BlockTable, refs: npt.NDArray[np.int32], running: Iterable[Sequence]
+    ) -> bool:
+        """Whether it can be admitted beside `running`, whose tables account for `refs`."""
+        free = np.count_nonzero(refs == 0) - np.count_nonzero(refs[cached] == 0)
+        if self._blocks_to_run(sequence, len(cached)) > free:
+            return False
+        used = {other.adapter_id for other in (*running, sequence)} - {0}
+        return self.max_adapters is None or len(used) <= self.max_adapters
+
+    def _make_room(self, sequence: Sequence, cached: BlockTable) -> bool:
+        """Preempt running sequences, the last in rank first, if that lets this one in; else nobody."""
+        if not self.policy.preempts:
+            return False
+        refs, staying = self.pool.refs.copy(), sorted(self.running, key=by_rank)
+        while staying and staying[-1].priority < sequence.priority and staying[-1].rank > sequence.rank:
+            refs[staying.pop().block_table] -= 1
+            if self._fits(sequence, cached, refs, staying):
+                for victim in set(self.running).difference(staying):
+                    self._preempt(victim)
+                return True
+        return False
+
+    def _preempt(self, sequence: Sequence) -> None:
+        """Send a running sequence back to the queue; what it computed is computed again, or found in the cache."""
+        self.running.remove(sequence)
+        self._release(sequence)
+        insort(self.waiting, sequence, key=by_rank)
+
+    def _reserve(self, sequence: Sequence, cached: BlockTable) -> None:
+        size = self.pool.block_size
+        if sequence.inherits:
+            assert sequence.parent is not None
+            shared = sequence.parent.block_table[: sequence.num_inherited // size]
+            sequence.num_computed, num_cached = sequence.num_inherited, sequence.parent.num_cached
+        else:
+            shared, sequence.has_started = cached, True
+            sequence.num_computed = num_cached = len(cached) * size
+        self.block_owners[shared[self.pool.refs[shared] == 0]] = sequence.id
+        self.pool.take(shared)
+        own = self.pool.allocate(self.blocks_needed(sequence, len(cached)))
         self.block_owners[own] = sequence.id
+        sequence.block_table = np.concatenate([shared, own])
+        sequence.num_kept_blocks = len(shared)
+        if not sequence.num_admissions:
+            sequence.num_cached = num_cached
+        sequence.num_admissions += 1
         self.running.append(sequence)
-        if sequence.parent is None:
-            sequence.block_table = own
-            sequence.has_started = True
-            return
-        sequence.num_shared_blocks = sequence.num_inherited // self.pool.block_size
-        shared = sequence.parent.block_table[: sequence.num_shared_blocks]
-        self.pool.share(shared)
-        sequence.block_table = shared + own
-        if sequence.parent.is_prefilled:
-            self._start(sequence)
 
-    def _start(self, child: Sequence) -> None:
+    def _start(self, child: Sequence, copies: list[BlockCopy]) -> None:
         """Let a child run: its parent's story is stored, and the unfull last block of it is copied."""
         parent = child.parent
         assert parent is not None
-        tail = child.num_inherited % self.pool.block_size
+        index, tail = divmod(child.num_inherited, self.pool.block_size)
         if tail:
-            index = child.num_shared_blocks
-            self._copies.append(BlockCopy(parent.block_table[index], child.block_table[index], tail))
+            copies.append(BlockCopy(int(parent.block_table[index]), int(child.block_table[index]), tail))
+        if child.chain is not None and parent.chain is not None:
+            child.chain.inherit(parent.chain, index)
         child.has_started = True
         parent.num_children_waiting -= 1
         if parent.num_children_waiting == 0:
             self.finish(parent)
 
-    def _plan(self, taking: list[tuple[Sequence, int]]) -> Scheduled:
+    def _plan(self, taking: list[tuple[Sequence, int]], copies: tuple[BlockCopy, ...]) -> Scheduled:
         size = self.pool.block_size
-        chunks, tokens, positions, slots = [], [], [], []
+        tables = np.full((len(taking), max(len(sequence.block_table) for sequence, _ in taking)), ZERO_BLOCK, np.int32)
+        chunks: list[Chunk] = []
+        tokens: list[int] = []
         sample_rows: list[int] = []
         sampled: list[Sequence] = []
-        row = 0
-        for sequence, count in taking:
+        for index, (sequence, count) in enumerate(taking):
             start = sequence.num_computed
             chunks.append(Chunk(sequence.id, start, count))
             num_known = len(sequence.tokens) - start
             guesses = sequence.draft[: max(count - num_known, 0)]
-            tokens.append(np.asarray(sequence.tokens[start : start + count] + guesses, dtype=np.int64))
-            where = np.arange(start, start + count, dtype=np.int64)
-            positions.append(where)
-            table = np.asarray(sequence.block_table, dtype=np.int64)
-            slots.append(table[where // size] * size + where % size)
-            row += count
+            tokens += sequence.tokens[start : start + count] + guesses
+            tables[index, : len(sequence.block_table)] = sequence.block_table
             if count >= num_known and not sequence.is_context:
-                drawing = range(row - 1 - len(guesses), row)
+                drawing = range(len(tokens) - 1 - len(guesses), len(tokens))
                 sample_rows += drawing
                 sampled += [sequence] * len(drawing)
-        counts = [count for _, count in taking]
-        copies, self._copies = tuple(self._copies), []
+        counts = np.array([count for _, count in taking])
+        segment_ids = np.repeat(np.arange(len(taking), dtype=np.int32), counts)
+        offsets = np.array([chunk.start for chunk in chunks]) - (np.cumsum(counts) - counts)
+        positions = np.arange(len(tokens), dtype=np.int64) + offsets[segment_ids]
+        adapters = np.array([sequence.adapter_id for sequence, _ in taking], dtype=np.int32)
         plan = StepPlan(
             chunks=tuple(chunks),
-            input_ids=np.concatenate(tokens),
-            position_ids=np.concatenate(positions),
-            segment_ids=np.repeat(np.arange(len(taking), dtype=np.int32), counts),
-            adapter_ids=np.repeat(np.array([sequence.adapter_id for sequence, _ in taking], dtype=np.int32), counts),
-            slot_mapping=np.concatenate(slots),
-            block_tables=_pad([sequence.block_table for sequence, _ in taking]),
-            sample_rows=np.asarray(sample_rows, dtype=np.int64),
+            input_ids=np.array(tokens, dtype=np.int64),
+            position_ids=positions,
+            segment_ids=segment_ids,
+            adapter_ids=adapters[segment_ids],
+            slot_mapping=tables[segment_ids, positions // size].astype(np.int64) * size + positions % size,
+            block_tables=tables,
+            sample_rows=np.array(sample_rows, dtype=np.int64),
             block_size=size,
             copies=copies,
         )
         return Scheduled(plan, tuple(sequence for sequence, _ in taking), tuple(sampled))
 
     def commit(self, done: Scheduled) -> None:
-        """Record that the forward of this plan has stored its keys and values; children of finished contexts start.
+        """Record that the forward of this plan has stored its keys and values.
 
         What was stored of a draft does not count: the slots of guesses that come true are taken over by
         `Sequence.append`, the others are written again before anything reads them.
         """
         for chunk, sequence in zip(done.plan.chunks, done.sequences, strict=True):
             sequence.num_computed = min(chunk.num_keys, len(sequence.tokens))
-        for child in list(self.running):
-            if not child.has_started and child.parent is not None and child.parent.is_prefilled:
-                self._start(child)
 
-    def finish(self, sequence: Sequence) -> None:
-        """End a sequence, wherever it stands, and release its blocks; ending it twice changes nothing."""
+    def finish(self, sequence: Sequence, is_sound: bool = True) -> None:
+        """End a sequence, wherever it stands, and release its blocks; ending it twice changes nothing.
+
+        Nothing it computed or read is kept where `is_sound` is false.
+        """
         if sequence.is_finished:
             return
         sequence.is_finished = True
         if sequence in self.running:
             self.running.remove(sequence)
-            self.pool.release(sequence.block_table)
+            self._release(sequence, is_sound)
         elif sequence in self.waiting:
             self.waiting.remove(sequence)
         parent = sequence.parent
-        if parent is not None and not sequence.has_started:
+        if parent is not None and sequence.inherits:
             parent.num_children_waiting -= 1
             if parent.num_children_waiting == 0:
                 self.finish(parent)
+
+    def _release(self, sequence: Sequence, is_sound: bool = True) -> None:
+        if self.cache is None:
+            self.pool.release(sequence.block_table)
+        else:
+            self._keep_blocks(sequence)
+            if not is_sound:
+                self.cache.forget(sequence.block_table)
+            self.cache.release(sequence.block_table)
+        sequence.block_table = NO_BLOCKS
+        sequence.num_computed = 0
+        sequence.draft = []
+
+    def _keep_blocks(self, sequence: Sequence) -> None:
+        """Show the prefix cache the blocks of this sequence that became full."""
+        full = sequence.num_computed // self.pool.block_size
+        if self.cache is None or sequence.chain is None or full <= sequence.num_kept_blocks:
+            return
+        for index in range(sequence.num_kept_blocks, full):
+            self.cache.keep(sequence.chain, sequence.tokens, index, int(sequence.block_table[index]))
+        sequence.num_kept_blocks = full
 
     @property
     def is_idle(self) -> bool:
         return not self.running and not self.waiting
 
     def check(self) -> None:
-        """Prove the pool's invariants against the tables of the running sequences; raises AssertionError."""
+        """Prove that tables, references, queue and cache agree; raises AssertionError."""
         self.pool.check([sequence.block_table for sequence in self.running])
+        if self.cache is not None:
+            self.cache.check()
+        assert self.waiting == sorted(self.waiting, key=by_rank), "the queue is out of order"
+        assert not set(self.waiting) & set(self.running), "a sequence waits and runs"
+        alive = [*self.waiting, *self.running]
+        readers = Counter(sequence.parent for sequence in alive if sequence.inherits)
+        for sequence in alive:
+            assert not sequence.is_finished, f"sequence {sequence.id} has ended and is still here"
+            assert readers[sequence] == sequence.num_children_waiting, f"sequence {sequence.id} counts readers wrongly"
 
-    def used_blocks(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    def used_blocks(self) -> npt.NDArray[np.int64]:
         """The blocks that hold tokens, each once, ascending."""
-        held = [sequence.block_table[: self.pool.blocks_for(sequence.num_computed)] for sequence in self.running]
-        return np.unique(np.concatenate([np.asarray(blocks, dtype=np.int64) for blocks in [[], *held]]))
+        held = np.zeros(self.pool.num_blocks, dtype=np.bool_)
+        for sequence in self.running:
+            held[sequence.block_table[: self.pool.blocks_for(sequence.num_computed)]] = True
+        return np.flatnonzero(held)
+
+    def reserved_blocks(self) -> npt.NDArray[np.bool_]:
+        """`[num_blocks]`: whether a running sequence's table holds the block."""
+        held = np.zeros(self.pool.num_blocks, dtype=np.bool_)
+        for sequence in self.running:
+            held[sequence.block_table] = True
+        return held
 
 
-def _pad(tables: list[list[int]]) -> np.ndarray[tuple[int, int], np.dtype[np.int32]]:
-    widest = max(len(table) for table in tables)
-    padded = np.full((len(tables), widest), ZERO_BLOCK, dtype=np.int32)
-    for row, table in enumerate(tables):
-        padded[row, : len(table)] = table
-    return padded
+def _is_prefilling(sequence: Sequence) -> bool:
+    return sequence.has_started and sequence.num_pending > 0 and not sequence.is_decoding

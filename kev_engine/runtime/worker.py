@@ -17,6 +17,7 @@ import torch
 from kev_engine.cache.storage import KVStorage
 from kev_engine.errors import EngineClosed, EngineFailed, KevError
 from kev_engine.runtime.events import TextDelta
+from kev_engine.runtime.metrics import Batch, batch
 from kev_engine.runtime.model_runner import ModelRunner
 from kev_engine.runtime.reply import Reply
 from kev_engine.runtime.run import ActiveRun, StepTimes
@@ -151,11 +152,12 @@ class Worker:
             logits = self._forward(scheduled)
             forwarded = time.perf_counter()
             self.scheduler.commit(scheduled)
+            made_of = batch(scheduled, self.scheduler)
             drawn = self._draw(scheduled, logits)
             sampled = time.perf_counter()
             times = StepTimes((planned - started) * 1e3, (forwarded - planned) * 1e3, (sampled - forwarded) * 1e3)
             for run in list(self._runs):
-                self._advance(run, scheduled, drawn, times)
+                self._advance(run, scheduled, drawn, times, made_of)
             if self.check:
                 self.scheduler.check()
         except Exception as error:
@@ -187,14 +189,14 @@ class Worker:
         return {sequence.id: list(islice(draws, count)) for sequence, count in num_rows.items()}
 
     def _advance(
-        self, run: ActiveRun, scheduled: Scheduled, drawn: dict[int, list[Draw]], times: StepTimes
+        self, run: ActiveRun, scheduled: Scheduled, drawn: dict[int, list[Draw]], times: StepTimes, made_of: Batch
     ) -> None:
         started = time.perf_counter()
         for reply in run.replies:
             if reply.finish_reason is None and reply.sequence.id in drawn:
                 self._tell(run, reply.take(drawn[reply.sequence.id]))
         run.text_ms += (time.perf_counter() - started) * 1e3
-        run.record(scheduled, self.scheduler, self.storage.bytes_per_block, times)
+        run.record(scheduled, self.scheduler, self.storage.bytes_per_block, times, made_of)
         for reply in run.replies:
             if reply.finish_reason is not None and not reply.sequence.is_finished:
                 run.finish(reply, self.scheduler)

@@ -1,27 +1,55 @@
 """BlockPool: hand out, share, release; the invariants hold after every move and catch a broken one."""
 
 import hypothesis.strategies as st
+import numpy as np
 import pytest
 from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from kev_engine.cache.blocks import ZERO_BLOCK, BlockPool, OutOfBlocks
+from kev_engine.cache.blocks import ZERO_BLOCK, BlockPool, BlockTable, OutOfBlocks
 
 
 def test_a_run_is_contiguous_where_one_is_free():
     pool = BlockPool(11, 16)
-    first, second, third = pool.allocate(3), pool.allocate(2), pool.allocate(2)
-    assert (first, second, third) == ([1, 2, 3], [4, 5], [6, 7])
-    pool.release(second)
-    assert pool.allocate(3) == [8, 9, 10], "the hole of two is too small"
-    assert pool.allocate(2) == [4, 5], "the smallest hole that fits"
+    tables = [pool.allocate(count) for count in (3, 2, 2)]
+    assert [table.tolist() for table in tables] == [[1, 2, 3], [4, 5], [6, 7]]
+    pool.release(tables[1])
+    assert pool.allocate(3).tolist() == [8, 9, 10], "the hole of two is too small"
+    assert pool.allocate(2).tolist() == [4, 5], "the smallest hole that fits"
 
 
 def test_scattered_blocks_are_used_when_no_run_is_long_enough():
     pool = BlockPool(6, 16)
     blocks = [pool.allocate(1) for _ in range(5)]
-    pool.release(blocks[0] + blocks[2] + blocks[4])
-    assert pool.allocate(3) == [1, 3, 5]
+    pool.release(np.concatenate([blocks[0], blocks[2], blocks[4]]))
+    assert pool.allocate(3).tolist() == [1, 3, 5]
+
+
+def test_kept_blocks_go_last_and_the_least_recently_used_first():
+    pool = BlockPool(9, 16)
+    table = pool.allocate(8)
+    pool.recency[table] = [0, 5, 4, 3, 0, 1, 2, 0]
+    pool.release(table)
+    assert (pool.num_free, pool.num_kept, pool.num_used) == (8, 5, 0)
+    assert pool.allocate(1).tolist() == [1], "a blank one, though the runs of kept ones are older"
+    assert pool.allocate(2).tolist() == [5, 6], "no run of two blank ones is left: the run used longest ago"
+    pool.take(np.array([3, 4], dtype=np.int32))
+    assert pool.allocate(3).tolist() == [2, 7, 8], "scattered: blank first, then by age"
+    assert pool.recency[[1, 5, 6, 2, 7, 8]].sum() == 0
+    blank = np.array([1], dtype=np.int32)
+    pool.release(blank)
+    with pytest.raises(AssertionError, match="nothing that was kept"):
+        pool.take(blank)
+
+
+def test_a_block_handed_out_anew_has_another_generation():
+    pool = BlockPool(3, 16)
+    [block] = pool.allocate(1)
+    before = pool.generations[block]
+    pool.release(np.array([block]))
+    assert pool.generations[block] == before
+    assert pool.allocate(1).tolist() == [block]
+    assert pool.generations[block] == before + 1
 
 
 def test_asking_for_too_much_changes_nothing():
@@ -36,7 +64,8 @@ def test_asking_for_too_much_changes_nothing():
 def test_check_catches(breakage):
     pool = BlockPool(8, 16)
     table = pool.allocate(3)
-    tables = {"leak": [], "double": [[*table, table[0]]], "foreign": [table, table[:1]], "zero": [[ZERO_BLOCK, *table]]}
+    tables = {"leak": [], "double": [table[[0, 1, 2, 0]]], "foreign": [table, table[:1]],
+              "zero": [np.array([ZERO_BLOCK, *table])]}
     with pytest.raises(AssertionError):
         pool.check(tables[breakage])
 
@@ -55,7 +84,7 @@ class PoolMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.pool = BlockPool(20, 16)
-        self.tables: list[list[int]] = []
+        self.tables: list[BlockTable] = []
 
     @rule(count=st.integers(0, 8))
     def allocate(self, count: int) -> None:

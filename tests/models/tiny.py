@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import torch
 import transformers
+from safetensors.torch import save_file
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerFast
 
@@ -95,4 +97,20 @@ def tiny_folder(path: Path, family: str = "llama", **changes: Any) -> Path:
     """`path`, filled with a tiny model and tokenizer as `save_pretrained` writes them."""
     tiny_model(family, **changes).save_pretrained(path)
     tiny_tokenizer().save_pretrained(path)
+    return path
+
+
+def tiny_adapter(path: Path, seed: int, family: str = "llama") -> Path:
+    """`path`, filled with a LoRA adapter for the family's tiny model that changes every answer. Seeded."""
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {}
+    for name, module in tiny_model(family).named_modules():
+        if name.endswith(("q_proj", "v_proj")):
+            for half, shape in (("A", (4, module.in_features)), ("B", (module.out_features, 4))):
+                key = f"base_model.model.{name}.lora_{half}.weight"
+                tensors[key] = torch.randn(shape, generator=generator) * 0.4
+    path.mkdir(parents=True, exist_ok=True)
+    save_file(tensors, path / "adapter_model.safetensors")
+    config = {"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"]}
+    (path / "adapter_config.json").write_text(json.dumps(config))
     return path
