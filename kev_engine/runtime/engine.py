@@ -181,19 +181,22 @@ class Engine:
             self._intake.release(taken)
             used = self._pool.num_used * self.info.bytes_per_token * self.info.block_size
             raise EngineBusy(waiting, self.config.max_waiting, used, self.info.kv_bytes_budget)
+        run = self._run(taken)
+        segments = tuple(story.info for story in taken.stories)
+        plan = PlanMade(run.layout, segments, taken.kv_bytes_predicted, self.info.kv_bytes_budget)
+        self._worker.send(Submit(run))
+        return RunStream(self._worker, run, plan)
+
+    def _run(self, taken: Intaken) -> ActiveRun:
+        """What was taken in, as a run that the worker can begin."""
         stats = RunStats(
             model=self.info.model, backend=self.info.backend, dtype=self.info.dtype, kv_dtype=self.info.kv_dtype,
             kv_bytes_predicted=taken.kv_bytes_predicted, kv_bytes_budget=self.info.kv_bytes_budget,
         )
-        layout = taken.layout
-        run = ActiveRun(
-            [story.sequence for story in taken.stories], taken.replies, layout, stats, taken.refused,
+        return ActiveRun(
+            [story.sequence for story in taken.stories], taken.replies, taken.layout, stats, taken.refused,
             release=lambda: self._intake.release(taken),
         )
-        segments = tuple(story.info for story in taken.stories)
-        plan = PlanMade(layout, segments, taken.kv_bytes_predicted, self.info.kv_bytes_budget)
-        self._worker.send(Submit(run))
-        return RunStream(self._worker, run, plan)
 
     def audit(
         self, questions: Sequence[Question], shared: Sequence[SharedContext] = (), fault: str | None = None,
