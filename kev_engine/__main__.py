@@ -128,8 +128,8 @@ def _audit(engine: Engine, file: QuestionsFile, given: argparse.Namespace) -> in
 
 def _verdict(verdict: Audit) -> str:
     lines = [
-        f"[{proof.question_id}] alone {proof.alone_max_abs:.1e}"
-        f" · tokens {'equal' if proof.alone_tokens_equal else 'differ'}"
+        f"[{proof.question_id}] alone {proof.alone_max_abs:.1e} (bound {proof.alone_bound:.1e})"
+        f" · tokens {'equal' if proof.alone_tokens_equal else 'differ'}, {proof.ties} ties"
         f" · neighbour swap {proof.neighbour_max_abs:g} · poison {proof.poison_max_abs:g}"
         for proof in verdict.questions
     ]

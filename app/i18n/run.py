@@ -85,6 +85,7 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "proof.title": ("proofs, question by question", "逐题证明"),
     "proof.question": ("question", "问题"),
     "proof.alone": ("alone, max |Δlogit|", "单独，最大 |Δlogit|"),
+    "proof.bound": ("bound", "上限"),
     "proof.tokens": ("same tokens", "词元相同"),
     "proof.neighbour": ("neighbour swap", "换邻居"),
     "proof.poison": ("poison", "污染"),

@@ -45,9 +45,10 @@ def _proven(audit: Audit, language: str) -> list[str]:
 def _proofs(audit: Audit, language: str) -> str:
     heads = "".join(
         f'<th scope="col">{escape(say(language, f"proof.{name}"))}</th>'
-        for name in ("question", "alone", "tokens", "neighbour", "poison"))
+        for name in ("question", "alone", "bound", "tokens", "neighbour", "poison"))
     rows = "".join(
         f'<tr><th scope="row">{escape(proof.question_id)}</th><td>{figure(proof.alone_max_abs)}</td>'
+        f"<td>{figure(proof.alone_bound)}</td>"
         f"<td>{escape(_tokens_equal(proof.alone_tokens_equal, proof.ties, language))}</td>"
         f"<td>{figure(proof.neighbour_max_abs)}</td><td>{figure(proof.poison_max_abs)}</td></tr>"
         for proof in audit.questions)
@@ -57,7 +58,7 @@ def _proofs(audit: Audit, language: str) -> str:
 
 
 def _tokens_equal(are_equal: bool, ties: int, language: str) -> str:
-    if ties:
+    if ties and are_equal:
         return say(language, "proof.ties", count=ties)
     return say(language, "proof.yes" if are_equal else "proof.no")
 

@@ -11,6 +11,7 @@ temperatures: its subject is who reads whom.
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 from collections.abc import Callable
 from collections.abc import Sequence as Many
@@ -30,6 +31,9 @@ from kev_engine.runtime.sequence import Sequence
 
 ALONE_BOUND = 1e-3
 """Largest |Δlogit| in fp32 between a packed and a lone forward, whose sums run in another order."""
+NOISE_MARGIN = 2.0
+"""In another dtype: the bound in parts of the noise floor, which is how far a lone question's logits move when its own
+steps are cut differently. Packing moves them by 0.97 to 1.02 of the floor wherever that is above the fp32 bound."""
 NEW_TOKENS = 16
 """How many tokens of each answer the audit draws at most; each proof replays all of their steps once a question."""
 
@@ -38,7 +42,8 @@ NEW_TOKENS = 16
 class Proof:
     """What the proofs measured for one question, as the largest |Δlogit| over its sampled rows.
 
-    `ties` counts the tokens that differ from the lone run where its top two logits are closer than the bound.
+    `ties` counts the tokens that differ from the lone run where its top two logits are closer than `alone_bound`, which
+    is ALONE_BOUND or, where weights or KV are not fp32, at least NOISE_MARGIN times the measured noise floor.
     """
 
     question_id: str
@@ -85,6 +90,7 @@ class Audit:
             "questions": [
                 {
                     "id": proof.question_id, "alone_max_abs": _finite(proof.alone_max_abs),
+                    "alone_bound": proof.alone_bound,
                     "alone_tokens_equal": proof.alone_tokens_equal, "ties": proof.ties,
                     "neighbour_max_abs": _finite(proof.neighbour_max_abs),
                     "poison_max_abs": _finite(proof.poison_max_abs),
@@ -127,15 +133,15 @@ class Auditor:
 
     def __init__(
         self, runner: ModelRunner, shape: KVShape, subjects: Many[Subject], block_size: int, token_budget: int,
-        max_adapters: int, vocab_size: int, fault: Fault | None = None, alone_bound: float = ALONE_BOUND,
+        max_adapters: int, vocab_size: int, fault: Fault | None = None,
         on_forward: Callable[[int, int], None] | None = None,
     ) -> None:
         self.clean = runner.dense()
+        self.unbroken = runner
         self.runner = runner if fault is None else runner.dense(fault)
         self.fault = fault
         self.subjects = subjects
         self.vocab_size = vocab_size
-        self.alone_bound = alone_bound
         self.shape = shape
         sequences = [subject.sequence for subject in subjects]
         blocks = sum(-(-sequence.num_projected // block_size) for sequence in sequences)
@@ -151,10 +157,13 @@ class Auditor:
 
     def prove(self, layout: PackedLayout, max_new_tokens: int) -> Audit:
         """Run every proof for every question."""
-        num_questions = sum(subject.question_id is not None for subject in self.subjects)
-        # For each question one lone forward, and all recorded steps twice.
-        self._num_forwards = num_questions * (1 + 2 * len(self.records))
-        proofs = tuple(self._proof(subject) for subject in self.subjects if subject.question_id is not None)
+        asked = [subject for subject in self.subjects if subject.question_id is not None]
+        lone_steps = 0 if self._is_exact else sum(subject.sequence.num_output for subject in asked)
+        # For each question one lone forward, its steps once more where noise is measured, and all recorded steps twice.
+        self._num_forwards = len(asked) * (1 + 2 * len(self.records)) + lone_steps
+        alone = [self._lone_logits(self.clean, subject.sequence) for subject in asked]
+        bound = self._bound(asked, alone)
+        proofs = tuple(self._proof(subject, logits, bound) for subject, logits in zip(asked, alone, strict=True))
         name = None if self.fault is None else self.fault.name
         counts = np.sum([self._count_foreign(record) for record in self.records], axis=0)
         return Audit(
@@ -178,13 +187,27 @@ class Auditor:
             readable += int(allowed[rows, strangers].sum())
         return total, readable
 
-    def _proof(self, subject: Subject) -> Proof:
+    @property
+    def _is_exact(self) -> bool:
+        return self.shape.dtype == self.shape.stored == torch.float32
+
+    def _bound(self, asked: Many[Subject], alone: Many[torch.Tensor]) -> float:
+        """How far packed logits may lie from lone ones; the noise floor is measured without any neighbour."""
+        if self._is_exact:
+            return ALONE_BOUND
+        floor = max(
+            _max_abs(self._lone_logits(self.unbroken, subject.sequence, in_steps=True), logits)
+            for subject, logits in zip(asked, alone, strict=True)
+        )
+        return max(ALONE_BOUND, NOISE_MARGIN * floor) if math.isfinite(floor) else ALONE_BOUND
+
+    def _proof(self, subject: Subject, lone: torch.Tensor, bound: float) -> Proof:
         assert subject.question_id is not None
-        alone, equal, ties = self._alone(subject.sequence)
+        alone, equal, ties = self._alone(subject.sequence, lone, bound)
         rng = np.random.default_rng(len(subject.sequence.tokens))
         swapped = self._replay(subject.sequence, rng=rng)
         poisoned = self._replay(subject.sequence, poison=True)
-        return Proof(subject.question_id, alone, equal, ties, swapped, poisoned, self.alone_bound)
+        return Proof(subject.question_id, alone, equal, ties, swapped, poisoned, bound)
 
     def _record(self) -> list[Record]:
         """Answer the questions greedily and keep every plan with its logits."""
@@ -216,24 +239,34 @@ class Auditor:
             self._on_forward(self._num_done, self._num_forwards)
         self._num_done += self._num_forwards > 0
 
-    def _alone(self, sequence: Sequence) -> tuple[float, bool, int]:
-        """The whole story in one clean forward by itself, tokens forced: max |Δlogit|, tokens equal, ties."""
+    def _alone(self, sequence: Sequence, lone: torch.Tensor, bound: float) -> tuple[float, bool, int]:
+        """The packed logits against the lone ones `[N, V]`: max |Δlogit|, tokens equal, ties."""
         packed = self._rows(self.records, sequence)  # [N, V]
-        story = Sequence(sequence.tokens[:-1], max_new_tokens=1, adapter_id=sequence.adapter_id)
-        pool = BlockPool(-(-len(story.tokens) // self.pool.block_size) + 1, self.pool.block_size)
-        scheduler = Scheduler(pool, token_budget=len(story.tokens))
+        top = lone.float().topk(2, dim=-1).values
+        differing = packed.argmax(dim=-1) != lone.argmax(dim=-1)
+        close = top[:, 0] - top[:, 1] < bound
+        return _max_abs(packed, lone), not bool((differing & ~close).any()), int((differing & close).sum())
+
+    def _lone_logits(self, runner: ModelRunner, sequence: Sequence, in_steps: bool = False) -> torch.Tensor:
+        """The story by itself, tokens forced, in one forward or its prompt and then a token a step: `[N, V]`."""
+        size = self.pool.block_size
+        count = sequence.num_prompt if in_steps else len(sequence.tokens) - 1
+        pool = BlockPool(-(-len(sequence.tokens) // size) + 1, size)
+        storage = KVStorage(self.shape, pool.num_blocks, size, self.storage.device)
+        scheduler = Scheduler(pool, token_budget=count)
+        story = Sequence(sequence.tokens[:count], len(sequence.tokens) - count, sequence.adapter_id)
         scheduler.submit([story])
-        scheduled = scheduler.next_step()
-        assert scheduled is not None
-        rows = np.arange(sequence.num_prompt - 1, len(story.tokens), dtype=np.int64)
-        plan = replace(scheduled.plan, sample_rows=rows)
-        storage = KVStorage(self.shape, pool.num_blocks, pool.block_size, self.storage.device)
-        self._tell()
-        alone = self.clean.run(plan, storage)  # [N, V]
-        top = alone.float().topk(2, dim=-1).values
-        differing = packed.argmax(dim=-1) != alone.argmax(dim=-1)
-        close = top[:, 0] - top[:, 1] < self.alone_bound
-        return _max_abs(packed, alone), not bool((differing & ~close).any()), int((differing & close).sum())
+        sample_rows = np.arange(sequence.num_prompt - 1, count, dtype=np.int64)
+        logits: list[torch.Tensor] = []
+        for token in sequence.tokens[count:]:
+            scheduled = scheduler.next_step()
+            assert scheduled is not None
+            plan = scheduled.plan if logits else replace(scheduled.plan, sample_rows=sample_rows)
+            self._tell()
+            logits.append(runner.run(plan, storage))
+            scheduler.commit(scheduled)
+            story.tokens.append(token)
+        return torch.cat(logits)
 
     def _replay(self, sequence: Sequence, rng: np.random.Generator | None = None, poison: bool = False) -> float:
         """All recorded steps once more, with foreign tokens or foreign memory changed: max |Δlogit| of my rows."""
