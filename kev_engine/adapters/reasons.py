@@ -71,7 +71,8 @@ REASONS: Mapping[str, str] = {
     "no_lora": "its weights file holds no lora_A and lora_B",
     "wrong_dtype": "{key} is {dtype}, not a 16-, 32- or 64-bit float",
     "twice": "its weights file has {key} twice",
-    "embedding": "{key} adapts an embedding; only Linear modules can be adapted per token",
+    "row_half": "{key} is for an embedding, which that module of this model is not",
+    "column_half": "{key} is for a Linear module, which that module of this model is not",
     "stray_key": "{key} matches no module of this model",
     "own_copy": (
         "{key} is its own copy of a base weight and differs from this model's; save the adapter with "
@@ -80,7 +81,7 @@ REASONS: Mapping[str, str] = {
     "not_targeted": "{module} has weights, but its configuration does not target it",
     "no_module": "{module} has weights, but is no module of this model",
     "half_missing": "{module} has {given} but no {missing}",
-    "not_linear": "{module} is a {type}; only Linear modules can be adapted per token",
+    "not_linear": "{module} is a {type}; only Linear modules and embeddings can be adapted per token",
     "rank_differs": "{key} has rank {given} but its configuration says {rank}",
     "shape": "{key} has shape {given} but this model needs {wanted}",
     "not_finite": "{key} holds numbers that are not finite",

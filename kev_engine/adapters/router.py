@@ -93,11 +93,12 @@ def group(
 
 
 def apply(stack: Stack, x: torch.Tensor, y: torch.Tensor, grouping: Grouping) -> None:
-    """Add to y `[T, out]`, in place, what each token of x `[T, in]` gets from its adapter."""
+    """Add to y `[T, out]`, in place, what each token gets from its adapter: x is `[T, in]`, or the ids `[T]` that an
+    embedding looks up."""
     for piece in grouping.pieces:
         mine, out = (x, y) if piece.rows is None else (x[piece.rows], y[piece.rows])
         a, b = (stack.a, stack.b) if piece.columns is None else (stack.a[:, piece.columns], stack.b[piece.columns])
-        hidden = mine @ a  # [rows, columns]
+        hidden = mine @ a if mine.is_floating_point() else a[mine]  # [rows, columns]
         if piece.foreign is not None:
             # Not a product with 0: another adapter's number may be infinite here, and 0 times that is NaN.
             hidden.masked_fill_(piece.foreign, 0)
@@ -172,7 +173,9 @@ class Router:
             grouping = self._head_rows if is_head else self._rows
             if grouping is None:
                 return
-            x, y = inputs[0].view(-1, inputs[0].shape[-1]), output.view(-1, output.shape[-1])  # [T, in], [T, out]
+            y = output.view(-1, output.shape[-1])  # [T, out]
+            is_lookup = isinstance(module, nn.Embedding)
+            x = inputs[0].view(-1) if is_lookup else inputs[0].view(-1, inputs[0].shape[-1])  # [T] or [T, in]
             if len(x) != grouping.num_rows:
                 raise RuntimeError(f"{len(x)} rows entered an adapted module but the step has {grouping.num_rows}")
             apply(stack, x, y, grouping)

@@ -120,6 +120,11 @@ def features(module: nn.Module) -> tuple[int, int] | None:
     return None
 
 
+def embedding_features(module: nn.Module) -> tuple[int, int] | None:
+    """The vocabulary of an embedding and how many numbers it gives for a token, or None for any other module."""
+    return (module.num_embeddings, module.embedding_dim) if isinstance(module, nn.Embedding) else None
+
+
 def output_embedding(model: nn.Module) -> nn.Module | None:
     """The module that turns hidden states into logits, or None."""
     getter = getattr(model, "get_output_embeddings", None)

@@ -21,17 +21,20 @@ from torch import nn
 
 from kev_engine.adapters.files import MAX_WEIGHTS_BYTES, AdapterFiles, read_files
 from kev_engine.adapters.reasons import refusal
-from kev_engine.adapters.settings import LoraSettings, features, parse
+from kev_engine.adapters.settings import LoraSettings, embedding_features, features, parse
 
 PREFIX = "base_model.model."
-KEY = re.compile(r"(?P<module>.+)\.lora_(?P<half>[AB])\.weight")
+KEY = re.compile(r"(?P<module>.+)\.lora_((?P<half>[AB])\.weight|embedding_(?P<row_half>[AB]))")
 COPY = re.compile(r"(?P<module>.+?)(\.base_layer)?\.weight")
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
 @dataclass(frozen=True, eq=False)
 class LoraPair:
-    """What one module gets: `b @ (a @ x) * scale`, with a `[r, in]` and b `[out, r]` in fp32 on the CPU."""
+    """What one module gets: `b @ (a @ x) * scale`, with a `[r, in]` and b `[out, r]` in fp32 on the CPU.
+
+    For an embedding, x is the one-hot row of a token: a is `[r, vocabulary]` and one column of it is looked up.
+    """
 
     a: torch.Tensor
     b: torch.Tensor
@@ -124,11 +127,15 @@ def _halves(tensors: Mapping[str, torch.Tensor], model: nn.Module, name: str) ->
     for key, tensor in tensors.items():
         found = KEY.fullmatch(key.removeprefix(PREFIX))
         if found is not None:
-            if found["half"] in halves.get(found["module"], {}):
-                raise refusal(name, "twice", key=f"{found['module']}.lora_{found['half']}")
-            halves.setdefault(found["module"], {})[found["half"]] = tensor
-        elif "lora_embedding_" in key:
-            raise refusal(name, "embedding", key=key)
+            module, half = found["module"], found["half"] or found["row_half"]
+            is_row, is_embedding = found["half"] is None, isinstance(_module(model, module), nn.Embedding)
+            if is_row and not is_embedding:
+                raise refusal(name, "row_half", key=key)
+            if is_embedding and not is_row:
+                raise refusal(name, "column_half", key=key)
+            if half in halves.get(module, {}):
+                raise refusal(name, "twice", key=f"{module}.lora_{half}")
+            halves.setdefault(module, {})[half] = tensor
         elif not _is_copy_of_base(key.removeprefix(PREFIX), tensor, model, name):
             raise refusal(name, "stray_key", key=key)
     if not halves:
@@ -155,13 +162,13 @@ def _pair(
     settings: LoraSettings, name: str,
 ) -> LoraPair:
     if module not in targets:
-        if any(key == module for key, _ in model.named_modules()):
+        if _module(model, module) is not None:
             raise refusal(name, "not_targeted", module=module)
         raise refusal(name, "no_module", settings.base, module=module)
     for half, other in ("AB", "BA"):
         if half not in ab:
             raise refusal(name, "half_missing", module=module, given=f"lora_{other}", missing=f"lora_{half}")
-    shape = features(targets[module])
+    shape = features(targets[module]) or embedding_features(targets[module])
     if shape is None:
         raise refusal(name, "not_linear", module=module, type=type(targets[module]).__name__)
     inputs, outputs = shape
@@ -175,6 +182,8 @@ def _pair(
             raise refusal(name, "shape", settings.base, key=key, given=list(given), wanted=list(wanted))
     scale, alpha = settings.scale(module), settings.alpha(module)
     halves = [ab[half].to(torch.float32, copy=True).contiguous() for half in "AB"]
+    # A scaled embedding (Gemma) scales what PEFT adds to it too.
+    halves[1].mul_(float(getattr(targets[module], "embed_scale", 1)))
     for half, tensor in zip("AB", halves, strict=True):
         if not bool(torch.isfinite(tensor).all()):
             raise refusal(name, "not_finite", key=f"{module}.lora_{half}")
@@ -183,6 +192,13 @@ def _pair(
         if not bool(torch.isfinite(tensor.to(dtype)).all()):
             raise refusal(name, "overflow", key=key, scale=f"{scale:g}", dtype=_names_of({dtype}))
     return LoraPair(halves[0], halves[1], scale, alpha)
+
+
+def _module(model: nn.Module, name: str) -> nn.Module | None:
+    try:
+        return model.get_submodule(name)
+    except AttributeError:
+        return None
 
 
 def _dtype(module: nn.Module) -> torch.dtype:

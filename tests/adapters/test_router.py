@@ -21,7 +21,7 @@ from kev_engine.isolation.layout import pack
 from tests.adapters.conftest import PROJECTIONS, VOCAB, SaveAdapter, peft_logits, tiny
 
 TOLERANCE = 1e-4
-EXAMPLES = 400 if os.environ.get("KEV_SOAK") else 25
+EXAMPLES = 400 if os.environ.get("KEV_SOAK") else 12
 
 # Every shape of adapter that is honoured; each is one seed of its own.
 SHAPES: list[dict[str, object]] = [
@@ -37,6 +37,8 @@ SHAPES: list[dict[str, object]] = [
     {"r": 6, "target_modules": ["up_proj"], "layers_to_transform": 1},
     {"r": 2, "target_modules": ["q_proj", "lm_head"], "exclude_modules": r".*layers\.0.*"},
     {"r": 4, "fan_in_fan_out": False, "init_lora_weights": "gaussian", "lora_dropout": 0.5},
+    {"r": 5, "target_modules": ["embed_tokens", "q_proj"], "use_rslora": True},
+    {"r": 3, "target_modules": ["embed_tokens", "lm_head"], "rank_pattern": {"lm_head": 7}},
 ]
 
 
@@ -94,20 +96,29 @@ def test_each_shape_of_adapter_gives_pefts_logits_in_a_mixed_pass(model, shaped,
 
 
 @pytest.fixture(scope="module")
-def mixer(llama, shaped):
-    """A router over adapters of many ranks and shapes, and each one's oracle."""
-    pool = AdapterPool(llama, len(SHAPES))
-    all_folders = [shaped["llama", seed] for seed in range(len(SHAPES))]
+def mixers(llama, shaped):
+    """For each model: itself, a router over adapters of many ranks and shapes, and each adapter's oracle."""
+    return {kind: mix_of(kind, model, shaped) for kind, model in (("llama", llama), ("qwen2", tiny("qwen2")))}
+
+
+@pytest.fixture(scope="module")
+def mixer(mixers):
+    return mixers["llama"][1:]
+
+
+def mix_of(kind, model, shaped):
+    pool = AdapterPool(model, len(SHAPES))
+    all_folders = [shaped[kind, seed] for seed in range(len(SHAPES))]
     ids = {pool.load(folder.name, folder).adapter_id: folder for folder in all_folders}
     oracles: dict[tuple[int, tuple[int, ...]], torch.Tensor] = {}
 
     def oracle(adapter_id: int, tokens: list[int]) -> torch.Tensor:
         key = (adapter_id, tuple(tokens))
         if key not in oracles:
-            oracles[key] = peft_logits("llama", ids.get(adapter_id), tokens)
+            oracles[key] = peft_logits(kind, ids.get(adapter_id), tokens)
         return oracles[key]
 
-    return attach(llama, pool), [0, *ids], oracle
+    return model, attach(model, pool), [0, *ids], oracle
 
 
 def mixes(num_adapters: int) -> st.SearchStrategy:
@@ -118,11 +129,12 @@ def mixes(num_adapters: int) -> st.SearchStrategy:
 @settings(max_examples=EXAMPLES, deadline=None, derandomize=not os.environ.get("KEV_SOAK"),
           suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(mix=mixes(len(SHAPES)))
-def test_random_mixes_give_pefts_logits(llama, mixer, mix):
-    router, known, oracle = mixer
+@pytest.mark.parametrize("kind", ["llama", "qwen2"])
+def test_random_mixes_give_pefts_logits(mixers, kind, mix):
+    model, router, known, oracle = mixers[kind]
     sequences = [tokens_of(seed, count) for _, seed, count in mix]
     ids = [known[choice] for choice, _, _ in mix]
-    logits = packed_logits(llama, router, sequences, ids)
+    logits = packed_logits(model, router, sequences, ids)
     start = 0
     for tokens, adapter_id in zip(sequences, ids, strict=True):
         rows = logits[start : start + len(tokens)]

@@ -117,8 +117,13 @@ REFUSALS: list[tuple[str, Change, str]] = [
      "is no module of this model"),
     ("a stray key", tensor("wonder.weight", torch.zeros(1)), "matches no module"),
     ("a magnitude vector", tensor(f"{Q}.lora_magnitude_vector", torch.zeros(48)), "matches no module"),
-    ("an embedding adapter", tensor("base_model.model.model.embed_tokens.lora_embedding_A", torch.zeros(4, 97)),
-     "adapts an embedding"),
+    ("an embedding that is not targeted",
+     tensor("base_model.model.model.embed_tokens.lora_embedding_A", torch.zeros(4, 97)), "does not target it"),
+    ("a Linear module adapted as an embedding", tensor(f"{Q}.lora_embedding_A", torch.zeros(4, 48)),
+     "is for an embedding, which that module of this model is not"),
+    ("an embedding adapted as a Linear module",
+     tensor("base_model.model.model.embed_tokens.lora_A.weight", torch.zeros(4, 97)),
+     "is for a Linear module, which that module of this model is not"),
     ("an embedding of its own", tensor("base_model.model.model.embed_tokens.weight", torch.zeros(97, 48)),
      "differs from this model's"),
     ("the same key twice", tensor("model.layers.0.self_attn.q_proj.lora_A.weight", torch.zeros(4, 48)), "twice"),
@@ -176,6 +181,41 @@ def test_modules_without_weights_are_named_and_stay_as_in_the_base(llama, good, 
         del tensors[f"{Q}.lora_A.weight"], tensors[f"{Q}.lora_B.weight"]
 
     assert read(changed(good, tmp_path, forget), llama, "mine").untouched == ("model.layers.0.self_attn.q_proj",)
+
+
+def test_pefts_own_copy_of_an_adapted_embedding_is_let_pass(llama, save_adapter, tmp_path):
+    folder = save_adapter("llama", r=2, target_modules=["embed_tokens"])
+    plain = read(folder, llama, "mine")
+    copy = tensor("base_model.model.model.embed_tokens.base_layer.weight", llama.model.embed_tokens.weight.clone())
+    assert read(changed(folder, tmp_path, copy), llama, "mine").pairs.keys() == plain.pairs.keys()
+    other = tensor("base_model.model.model.embed_tokens.base_layer.weight", llama.model.embed_tokens.weight + 1)
+    with pytest.raises(AdapterRefused, match="differs from this model's"):
+        read(changed(folder, tmp_path, other), llama, "mine")
+
+
+def test_a_scaled_embedding_scales_its_adapter_as_peft_does(tmp_path):
+    from peft import LoraConfig, get_peft_model
+
+    from kev_engine.adapters.pool import AdapterPool
+    from kev_engine.adapters.router import attach
+    from tests.models.tiny import tiny_model
+
+    with without_pefts_warnings(), torch.no_grad():
+        wrapped = get_peft_model(tiny_model("gemma3"), LoraConfig(r=3, target_modules=["embed_tokens"]))
+        for key, parameter in wrapped.named_parameters():
+            if "lora_" in key:
+                parameter.normal_(std=0.3)
+        wrapped.save_pretrained(tmp_path, save_embedding_layers=False)
+    model, tokens = tiny_model("gemma3"), torch.tensor([[1, 2, 3, 4]])
+    assert float(model.model.embed_tokens.embed_scale) > 2
+    pool = AdapterPool(model, 1)
+    adapter_id = pool.load("a", tmp_path).adapter_id
+    with torch.inference_mode():
+        with attach(model, pool).step([adapter_id] * 4):
+            mine = model(input_ids=tokens, use_cache=False).logits
+        base, wanted = model(input_ids=tokens).logits, wrapped.eval()(input_ids=tokens).logits
+    assert (mine - wanted).abs().max() <= 1e-4
+    assert (mine - base).abs().max() > 1e-2
 
 
 def test_an_exact_copy_of_the_bases_embedding_is_let_pass(llama, good, tmp_path):
