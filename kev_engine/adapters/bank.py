@@ -91,8 +91,10 @@ class Bank:
             stack.a[:, columns].zero_()
             stack.b[columns].zero_()
             if (pair := pairs.get(name)) is not None:
-                stack.a[:, columns][:, : pair.rank].copy_(pair.a.t())
-                stack.b[columns][: pair.rank].copy_(pair.b.t() * pair.scale)
+                # As it lies in (pinned) memory first: turned around and cast on the device.
+                a, b = (half.to(stack.a.device, non_blocking=True) for half in (pair.a, pair.b))
+                stack.a[:, columns][:, : pair.rank].copy_(a.t())
+                stack.b[columns][: pair.rank].copy_(b.t() * pair.scale)
 
 
 def _width(columns: slice) -> int:

@@ -31,7 +31,8 @@ DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 @dataclass(frozen=True, eq=False)
 class LoraPair:
-    """What one module gets: `b @ (a @ x) * scale`, with a `[r, in]` and b `[out, r]` in fp32 on the CPU.
+    """What one module gets: `b @ (a @ x) * scale`, with a `[r, in]` and b `[out, r]` in fp32 on the CPU, in pinned
+    memory where the model is on CUDA.
 
     For an embedding, x is the one-hot row of a token: a is `[r, vocabulary]` and one column of it is looked up.
     """
@@ -191,6 +192,8 @@ def _pair(
     for key, tensor in ((f"{module}.lora_A", halves[0]), (f"{module}.lora_B times its scale", halves[1].mul(scale))):
         if not bool(torch.isfinite(tensor.to(dtype)).all()):
             raise refusal(name, "overflow", key=key, scale=f"{scale:g}", dtype=_names_of({dtype}))
+    if next(targets[module].parameters()).is_cuda:
+        halves = [half.pin_memory() for half in halves]
     return LoraPair(halves[0], halves[1], scale, alpha)
 
 

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from kev_engine.adapters.pool import AdapterPool
 from kev_engine.adapters.reasons import REASONS
 from kev_engine.adapters.settings import REFUSED
 from kev_engine.adapters.weights import read
@@ -176,6 +177,18 @@ def test_half_precision_is_kept_in_fp32(llama, good, tmp_path):
     assert weights.pairs["model.layers.0.self_attn.q_proj"].a.dtype == torch.float32
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="pinned memory is for CUDA")
+def test_on_cuda_an_adapter_waits_in_pinned_memory(good):
+    model = tiny("llama").cuda()
+    weights = read(good, model, "mine")
+    assert all(half.is_pinned() for pair in weights.pairs.values() for half in (pair.a, pair.b))
+    pool = AdapterPool(model, 1)
+    version = pool.add("a", weights)
+    stack = pool.reside([version.adapter_id]).stacks["model.layers.0.self_attn.q_proj"]
+    pair = weights.pairs["model.layers.0.self_attn.q_proj"]
+    assert torch.equal(stack.a[:, : pair.rank].cpu(), pair.a.t())
+
+
 def test_modules_without_weights_are_named_and_stay_as_in_the_base(llama, good, tmp_path):
     def forget(config: dict[str, Any], tensors: dict[str, torch.Tensor]) -> None:
         del tensors[f"{Q}.lora_A.weight"], tensors[f"{Q}.lora_B.weight"]
@@ -196,7 +209,6 @@ def test_pefts_own_copy_of_an_adapted_embedding_is_let_pass(llama, save_adapter,
 def test_a_scaled_embedding_scales_its_adapter_as_peft_does(tmp_path):
     from peft import LoraConfig, get_peft_model
 
-    from kev_engine.adapters.pool import AdapterPool
     from kev_engine.adapters.router import attach
     from tests.models.tiny import tiny_model
 
@@ -234,7 +246,6 @@ def test_conv1d_modules_are_adapted_whatever_fan_in_fan_out_says(tmp_path):
         wrapped = get_peft_model(gpt2(), LoraConfig(r=3, target_modules=["c_attn", "c_fc"], fan_in_fan_out=True))
         torch.nn.init.normal_(wrapped.base_model.model.transformer.h[0].attn.c_attn.lora_B["default"].weight)
         wrapped.save_pretrained(tmp_path, save_embedding_layers=False)
-    from kev_engine.adapters.pool import AdapterPool
     from kev_engine.adapters.router import attach
 
     model, tokens = gpt2(), torch.tensor([[1, 2, 3, 4]])
@@ -363,6 +374,20 @@ def arena(tmp_path_factory, good) -> tuple[Path, dict[str, bytes]]:
     return folder, raw
 
 
+@pytest.fixture(scope="module")
+def pool(llama, good) -> AdapterPool:
+    """With a good adapter resident under the name that every damaged file asks for."""
+    pool = AdapterPool(llama, 2)
+    pool.reside([pool.load("mine", good).adapter_id])
+    pool.hold(pool.resolve("mine"))
+    return pool
+
+
+def state_of(pool: AdapterPool) -> tuple[object, ...]:
+    bank = pool.reside([pool.resolve("mine").adapter_id])
+    return pool.list(), bank.num_bytes, dict(bank.columns), len(pool._entries)
+
+
 def cut_and_flip(raw: bytes, seed: int) -> bytes:
     """The bytes with some flipped, cut out, doubled or written over, most of it near the front where headers are."""
     random, data = np.random.default_rng(seed), bytearray(raw)
@@ -385,15 +410,22 @@ def cut_and_flip(raw: bytes, seed: int) -> bytes:
 @settings(max_examples=EXAMPLES, deadline=None, derandomize=not os.environ.get("KEV_SOAK"),
           suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(which=st.sampled_from([CONFIG, WEIGHTS, "a.zip"]), seed=st.integers(0, 2**32))
-def test_damaged_files_are_refused_or_read_whole(llama, arena, which, seed):
+def test_damaged_files_are_refused_or_read_whole(pool, good, arena, which, seed):
+    """Refused: the pool and its memory are as before. Read: every number is finite."""
     folder, raw = arena
     for name, data in raw.items():
         (folder / name).write_bytes(cut_and_flip(data, seed) if name == which else data)
+    before = state_of(pool)
     try:
-        weights = read(folder / "a.zip" if which == "a.zip" else folder, llama, "mine", max_bytes=1 << 20)
+        version = pool.load("mine", folder / "a.zip" if which == "a.zip" else folder, max_bytes=1 << 20)
     except AdapterRefused:
+        assert state_of(pool) == before
         return
-    assert all(pair.a.isfinite().all() and pair.b.isfinite().all() for pair in weights.pairs.values())
+    finally:
+        pool.check()
+    assert all(pair.a.isfinite().all() and pair.b.isfinite().all() for pair in version.weights.pairs.values())
+    pool.load("mine", good)
+    assert state_of(pool) == before
 
 
 json_values = st.recursive(
