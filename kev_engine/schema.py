@@ -244,7 +244,7 @@ class Answer:
     from submit (TTFT, first readable text) and the mean between later tokens (TPOT); None where there was none.
     `logprobs[i]` and `alternatives[i]` (the five likeliest, likeliest first) belong to `token_ids[i]`;
     `prompt_logprobs[p]` to the prompt's token p, None for the first, which nothing predicts. Each is empty where it was
-    not asked for.
+    not asked for. Of `draft_proposed` guessed tokens `draft_accepted` were drawn.
     """
 
     question_id: str
@@ -268,6 +268,8 @@ class Answer:
     logprobs: tuple[TokenLogprob, ...] = ()
     alternatives: tuple[tuple[TokenLogprob, ...], ...] = ()
     prompt_logprobs: tuple[TokenLogprob | None, ...] = ()
+    draft_proposed: int = 0
+    draft_accepted: int = 0
 
     @property
     def output_tokens(self) -> int:
@@ -293,6 +295,7 @@ class Answer:
             "prompt_tokens": self.prompt_tokens, "cached_tokens": self.cached_tokens,
             "output_tokens": self.output_tokens, "ttft_ms": self.ttft_ms, "first_text_ms": self.first_text_ms,
             "tpot_ms": self.tpot_ms, "sample": self.sample, "matched_stop": self.matched_stop,
+            "draft_proposed": self.draft_proposed, "draft_accepted": self.draft_accepted,
         }
         if self.logprobs:
             pairs = zip(self.logprobs, self.alternatives, strict=True)

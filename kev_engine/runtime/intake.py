@@ -21,6 +21,7 @@ from kev_engine.runtime.audit import Subject
 from kev_engine.runtime.events import Refused, SegmentInfo
 from kev_engine.runtime.reply import ERROR, Reply
 from kev_engine.runtime.sequence import Sequence
+from kev_engine.runtime.speculative import Drafter
 from kev_engine.sampling.grammar import GrammarTokenizer, compile_grammar
 from kev_engine.sampling.temperature import Temperature, TemperatureVersion
 from kev_engine.schema import Answer, Question, SharedContext, with_temperature
@@ -177,6 +178,7 @@ class Intake:
                 question, number, drawing, params, Detokenizer(self._tokenizer), StopMatcher(question.stop),
                 self._facts.stop_token_ids, temperature.version, version.version,
                 grammar.copy() if grammar is not None else None,
+                Drafter(question.draft, sequence.tokens) if question.draft else None,
             )
             for relative in drawing.lineage:
                 relative.is_scored |= question.prompt_logprobs

@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import takewhile
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from kev_engine.errors import KevError, UnusableLogits
 from kev_engine.isolation.layout import IntArray
 from kev_engine.runtime.events import TextDelta
 from kev_engine.runtime.sequence import Sequence
+from kev_engine.runtime.speculative import Drafter
 from kev_engine.sampling.grammar import Grammar
 from kev_engine.sampling.sampler import Draw, RowState
 from kev_engine.schema import Answer, Question, SamplingParams, TokenLogprob
@@ -38,6 +40,7 @@ class Reply:
     temperature_version: int
     adapter_version: str | None
     grammar: Grammar | None = None
+    drafter: Drafter | None = None
     output: list[int] = field(default_factory=list)
     submitted_at: float = field(default_factory=time.perf_counter)
     scheduled_at: float | None = None
@@ -87,17 +90,27 @@ class Reply:
         have been drawn token by token: each row has the number and the history of its own place.
         """
         guesses = self.sequence.draft[: len(draws) - 1]
-        self.sequence.draft = []
-        text, first = "", len(self.output)
+        text, first, num_confirmed = "", len(self.output), 0
         for index, draw in enumerate(draws):
             if draw.error is not None:
                 self.fail(UnusableLogits(self.question.id, draw.error))
                 break
             is_confirmed = index < len(guesses) and draw.token_id == guesses[index]
+            num_confirmed += is_confirmed
             text += self._add(draw, is_confirmed)
             if self.finish_reason is not None or not is_confirmed:
                 break
+        if self.drafter is not None:
+            self.drafter.record(len(guesses), num_confirmed)
+            self.sequence.draft = [] if self.finish_reason is not None else self._guess(self.drafter)
         return self._delta(text, first)
+
+    def _guess(self, drafter: Drafter) -> list[int]:
+        """What the next step tries: never a token that ends the answer, and only what the grammar lets through."""
+        guesses = drafter.guess(self.sequence.tokens, self.sequence.num_projected - len(self.sequence.tokens))
+        if self.grammar is not None or not self.question.ignore_eos:
+            guesses = list(takewhile(lambda guess: guess not in self.stop_token_ids, guesses))
+        return guesses if self.grammar is None else guesses[: self.grammar.count_allowed(guesses)]
 
     def _delta(self, text: str, first: int) -> TextDelta:
         """What is told of the output from token `first` on."""
@@ -193,6 +206,8 @@ class Reply:
             logprobs=tuple(self.logprobs),
             alternatives=tuple(self.alternatives),
             prompt_logprobs=self._prompt_logprobs(),
+            draft_proposed=0 if self.drafter is None else self.drafter.num_proposed,
+            draft_accepted=0 if self.drafter is None else self.drafter.num_accepted,
         )
 
     def _prompt_logprobs(self) -> tuple[TokenLogprob | None, ...]:

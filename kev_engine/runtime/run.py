@@ -130,6 +130,7 @@ class ActiveRun:
         mine = (owners >= 0) & (owners < len(self.sequences)) & (scheduler.pool.refs > 0)
         leaked = mine & ~scheduler.reserved_blocks()
         taken = reuse(self.sequences)
+        drafters = [reply.drafter for reply in self.replies if reply.drafter is not None]
         return replace(
             self.blank_stats,
             seconds=time.perf_counter() - self.started_at,
@@ -139,6 +140,8 @@ class ActiveRun:
             blocks_leaked=int(leaked.sum()),
             plan_ms=self.plan_ms, forward_ms=self.forward_ms, sample_ms=self.sample_ms, text_ms=self.text_ms,
             prefix_hits=taken.prefix_hits, cached_tokens=taken.cached_tokens, preemptions=taken.preemptions,
+            draft_proposed=sum(drafter.num_proposed for drafter in drafters),
+            draft_accepted=sum(drafter.num_accepted for drafter in drafters),
         )
 
     def finish(self, reply: Reply, scheduler: Scheduler) -> None:

@@ -8,6 +8,7 @@ import pytest
 from kev_engine.cache.blocks import BlockPool
 from kev_engine.runtime.scheduler import Scheduler
 from kev_engine.runtime.sequence import Sequence
+from kev_engine.runtime.speculative import CREDIT, FIRST_PAUSE, ROW_COST, SIZES, Drafter
 
 
 def step(scheduler: Scheduler):
@@ -105,3 +106,63 @@ def test_any_draft_and_any_verdict_leave_one_story(seed):
                 scheduler.finish(sequence)
     assert all(sequence.num_output == 12 for sequence in sequences)
     assert scheduler.pool.num_used == 0
+
+
+def test_guesses_are_what_followed_the_last_tokens_before():
+    story = [1, 2, 3, 4, 5, 6, 1, 2, 3]
+    assert Drafter(2, story[:6]).guess(story, 9) == [4, 5]
+    assert Drafter(9).guess(story, 9) == [4, 5, 6, 1, 2, 3, 4, 5, 6], "read on into its own guesses"
+    assert Drafter(9).guess(story, 3) == [4, 5, 6]
+    assert Drafter(9).guess(story, 0) == []
+    assert Drafter(9).guess([1, 2, 3, 4], 9) == []
+    assert Drafter(9).guess([7], 9) == []
+
+
+def test_a_longer_match_goes_first_and_a_later_one_among_equals():
+    assert Drafter(1).guess([9, 1, 2, 3, 5, 1, 2, 4, 9, 1, 2], 9) == [3], "9 1 2 was followed by 3, 1 2 last by 4"
+    assert Drafter(1).guess([1, 2, 3, 1, 2, 4, 1, 2], 9) == [4]
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_guesses_are_those_of_a_plain_search(seed):
+    rng = np.random.default_rng(seed)
+    story, drafter = rng.integers(0, 4, 5).tolist(), Drafter(6)
+    for _ in range(60):
+        assert drafter.guess(story, 6) == searched(story, 6)
+        story += rng.integers(0, 4, rng.integers(1, 4)).tolist()
+
+
+def searched(story, count):
+    for size in SIZES:
+        for end in range(len(story) - 1, size - 1, -1):
+            if story[end - size : end] == story[-size:]:
+                grown = list(story)
+                for index in range(end, end + count):
+                    grown.append(grown[index])
+                return grown[len(story) :]
+    return []
+
+
+def test_guessing_pauses_by_counts_and_longer_each_time():
+    story, drafter, tried = [1] * 8, Drafter(4), []
+    for _ in range(600):
+        guesses = drafter.guess(story, 4)
+        if guesses:
+            tried.append(len(story))
+            drafter.record(len(guesses), 0)
+        story += [1]
+    gaps = np.diff(tried)
+    pauses = gaps[gaps > 1].tolist()
+    assert pauses == [FIRST_PAUSE * 2**turn for turn in range(len(pauses))]
+    assert len(pauses) >= 3
+    lost = ROW_COST * drafter.num_proposed
+    assert lost <= (CREDIT + 1) * (len(pauses) + 1), "a bounded loss between two pauses"
+
+
+def test_guesses_that_pay_go_on():
+    story, drafter = [1, 2] * 4, Drafter(4)
+    for _ in range(200):
+        assert drafter.guess(story, 4)
+        drafter.record(4, 1)
+        story += [1, 2]
+    assert (drafter.num_proposed, drafter.num_accepted) == (800, 200)
