@@ -178,7 +178,7 @@ class Intake:
                 question, number, drawing, params, Detokenizer(self._tokenizer), StopMatcher(question.stop),
                 self._facts.stop_token_ids, temperature.version, version.version,
                 grammar.copy() if grammar is not None else None,
-                Drafter(question.draft, sequence.tokens) if question.draft else None,
+                Drafter(question.draft, drawing.tokens) if question.draft else None,
             )
             for relative in drawing.lineage:
                 relative.is_scored |= question.prompt_logprobs

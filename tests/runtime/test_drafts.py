@@ -60,6 +60,7 @@ def mixed(draft: int, new_tokens: int = 28) -> list[Question]:
         "frequency": {"sampling": SamplingParams(temperature=0.0, frequency_penalty=0.5, presence_penalty=0.3)},
         "choices": {"choices": ("the dog, the dog, the dog, the dog", "the fox, the fox, the fox, the fox")},
         "regex": {"regex": "(ab ){3,9}c", "sampling": SamplingParams(temperature=1.0, seed=4)},
+        "open": {"regex": "[a-z]*", "sampling": SamplingParams(temperature=3.0, seed=6)},
         "stop": {"stop": ("the", "e"), "ignore_eos": True},
         "samples": {"n": 3, "sampling": SamplingParams(temperature=0.9, seed=5)},
         "scored": {"logprobs": True, "prompt_logprobs": True},
