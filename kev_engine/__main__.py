@@ -74,7 +74,7 @@ def main(arguments: list[str] | None = None) -> int:
         )
         config = replace(config, max_questions=max(config.max_questions, len(file.ids)))
         with Engine(config) as engine:
-            for warning in filter(None, (adapter.warning for adapter in engine.adapters.list())):
+            for warning in (warning for adapter in engine.adapters.list() for warning in adapter.warnings):
                 print(f"kev_engine: {warning}", file=sys.stderr)
             return _ask(engine, file, given.json) if given.command == "ask" else _audit(engine, file, given)
     except KevError as error:

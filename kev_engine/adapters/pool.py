@@ -22,7 +22,7 @@ from torch import nn
 
 from kev_engine.adapters.bank import Bank
 from kev_engine.adapters.files import MAX_WEIGHTS_BYTES, AdapterFiles, read_files
-from kev_engine.adapters.weights import AdapterWeights, check
+from kev_engine.adapters.weights import FLAWS, AdapterWeights, check
 from kev_engine.errors import InvalidField, UnknownAdapter
 
 SHORT = 12
@@ -54,6 +54,7 @@ class AdapterInfo:
     """What is known of a loaded adapter. `uses` counts the sequences that have held this version, `holds` those now.
 
     `dtype` is that of the file, `base_dtype` the model's, in which it is applied; in CPU memory it is kept in fp32.
+    `flaw` says why it changes nothing, if so (AdapterWeights.flaw).
     """
 
     name: str
@@ -68,6 +69,7 @@ class AdapterInfo:
     dtype: str
     base_dtype: str
     base: str | None
+    flaw: str | None
     is_resident: bool
     uses: int
     holds: int
@@ -78,14 +80,17 @@ class AdapterInfo:
         return {self.base_dtype, *self.dtype.split(", ")} >= {"float16", "bfloat16"}
 
     @property
-    def warning(self) -> str | None:
-        """What a user should know, as one sentence."""
-        if not self.mixes_halves:
-            return None
-        return (
-            f"adapter {self.name!r} holds {self.dtype} numbers and the model {self.base_dtype} ones, so they are "
-            "rounded, or lost where they are small; save the adapter as float32 or load the model in its dtype."
-        )
+    def warnings(self) -> tuple[str, ...]:
+        """What a user should know, as sentences."""
+        found = []
+        if self.mixes_halves:
+            found.append(
+                f"adapter {self.name!r} holds {self.dtype} numbers and the model {self.base_dtype} ones, so they are "
+                "rounded, or lost where they are small; save the adapter as float32 or load the model in its dtype."
+            )
+        if self.flaw:
+            found.append(f"adapter {self.name!r} changes nothing: {FLAWS[self.flaw]}.")
+        return tuple(found)
 
 
 @dataclass(eq=False)
@@ -248,6 +253,7 @@ class AdapterPool:
             name=name, adapter_id=entry.version.adapter_id, version=weights.version[:SHORT], ranks=weights.ranks,
             alphas=weights.alphas, scales=weights.scales, modules=len(weights.pairs), untouched=len(weights.untouched),
             num_bytes=weights.num_bytes, dtype=weights.dtype, base_dtype=weights.base_dtype, base=weights.base,
+            flaw=weights.flaw,
             is_resident=entry.version.adapter_id in self._bank.columns, uses=entry.uses, holds=entry.holds,
         )
 

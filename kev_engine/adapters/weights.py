@@ -26,6 +26,10 @@ from kev_engine.adapters.settings import LoraSettings, embedding_features, featu
 PREFIX = "base_model.model."
 KEY = re.compile(r"(?P<module>.+)\.lora_((?P<half>[AB])\.weight|embedding_(?P<row_half>[AB]))")
 COPY = re.compile(r"(?P<module>.+?)(\.base_layer)?\.weight")
+FLAWS = {
+    "scale": "its scale is 0", "b": "all its B matrices are zero, as before training",
+    "zero": "in every module its A, its B or its scale is zero",
+}
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
@@ -49,6 +53,10 @@ class LoraPair:
     @property
     def num_bytes(self) -> int:
         return self.a.nbytes + self.b.nbytes
+
+    @property
+    def is_zero(self) -> bool:
+        return self.scale == 0 or not bool(self.a.any()) or not bool(self.b.any())
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,6 +91,15 @@ class AdapterWeights:
     @cached_property
     def num_bytes(self) -> int:
         return sum(pair.num_bytes for pair in self.pairs.values())
+
+    @cached_property
+    def flaw(self) -> str | None:
+        """Why it changes nothing at all: a key of FLAWS, or None."""
+        if all(pair.scale == 0 for pair in self.pairs.values()):
+            return "scale"
+        if all(not bool(pair.b.any()) for pair in self.pairs.values()):
+            return "b"
+        return "zero" if all(pair.is_zero for pair in self.pairs.values()) else None
 
 
 def read(path: str | Path, model: nn.Module, name: str, max_bytes: int = MAX_WEIGHTS_BYTES) -> AdapterWeights:

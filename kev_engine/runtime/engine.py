@@ -23,6 +23,7 @@ from kev_engine.models.load import load
 from kev_engine.models.progress import Progress, silent
 from kev_engine.models.sources import resolve
 from kev_engine.runtime import budget
+from kev_engine.runtime.adapter_effect import PROMPT, AdapterEffect, measure
 from kev_engine.runtime.adapter_source import AdapterSource, read_source
 from kev_engine.runtime.audit import NEW_TOKENS, Audit, Auditor
 from kev_engine.runtime.audit_stream import AuditStream
@@ -155,6 +156,35 @@ class Engine:
         require_name(name)
         self.adapters.take(name, read_source(source, name, progress, hub=self.config.hub))
         return self.adapters.info(name)
+
+    def adapter_effects(self, names: Sequence[str] | None = None, prompt: str = PROMPT) -> tuple[AdapterEffect, ...]:
+        """How far each of these adapters (None: all) moves the logits of one prompt, pool by pool in one mixed pass.
+
+        Has the engine to itself, as `audit` has. Raises UnknownAdapter, PromptTooLong and EngineClosed.
+        """
+        names = self.adapters.names() if names is None else names
+        if not names:
+            return ()
+        asked = [Question(str(index), prompt, adapter=name, max_new_tokens=1) for index, name in enumerate(names)]
+        taken = self._take(asked, ())
+        try:
+            if taken.refused:
+                raise taken.refused[0].error
+            versions = dict(zip(names, taken.held, strict=True))
+            size = self.config.adapter_pool_size
+            groups = [dict(list(versions.items())[start : start + size]) for start in range(0, len(versions), size)]
+            token_ids = taken.stories[0].sequence.tokens
+
+            def work() -> tuple[AdapterEffect, ...]:
+                return tuple(itertools.chain.from_iterable(
+                    measure(self._runner, self._shape, token_ids, group, self.info.block_size) for group in groups
+                ))
+
+            done: Future[tuple[AdapterEffect, ...]] = Future()
+            self._worker.send(Job(work, done))
+            return done.result()
+        finally:
+            self._intake.release(taken)
 
     def ask(self, questions: Sequence[Question], shared: Sequence[SharedContext] = ()) -> Run:
         """The answers, in the order asked (samples of one question behind each other), and the run's figures.

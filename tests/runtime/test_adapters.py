@@ -12,10 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForCausalLM
 
 from kev_engine import Answer, Engine, EngineConfig, Finished, Question, SamplingParams, SharedContext, Step
 from kev_engine.errors import AdapterRefused, UnknownAdapter
+from kev_engine.runtime.model_runner import ModelRunner
 from tests.models.tiny import tiny_folder, tiny_model
 
 NUM_ADAPTERS, POOL_SIZE = 50, 4
@@ -236,3 +238,65 @@ def test_a_refused_adapter_changes_nothing_for_anybody(engine, folders, tmp_path
     assert engine.adapters.list() == state
     (after,) = engine.ask([question("q", "mine")]).answers
     assert after.token_ids == before.token_ids
+
+
+def zeroed(folder: Path, half: str) -> Path:
+    tensors = load_file(folder / "adapter_model.safetensors")
+    save_file({key: tensor * (f"lora_{half}" not in key) for key, tensor in tensors.items()},
+              folder / "adapter_model.safetensors")
+    return folder
+
+
+def test_effects_tell_the_dead_from_the_living_in_one_mixed_pass_a_pool(engine, folders, tmp_path, monkeypatch):
+    dead = {
+        "zero B": (zeroed(write_adapter(tmp_path / "b", 1), "B"), "b"),
+        "zero A": (zeroed(write_adapter(tmp_path / "a", 2), "A"), "zero"),
+        "scale 0": (write_adapter(tmp_path / "s", 3, lora_alpha=0), "scale"),
+    }
+    for name, (folder, _) in dead.items():
+        engine.load_adapter(name, folder)
+    engine.load_adapter("weak", write_adapter(tmp_path / "weak", 5, strength=0.02))
+    engine.load_adapter("strong", folders[1])
+    forwards = []
+    run = ModelRunner.run
+
+    def noted(self, plan, *rest):
+        forwards.append(plan)
+        return run(self, plan, *rest)
+
+    monkeypatch.setattr(ModelRunner, "run", noted)
+    effects = {effect.name: effect for effect in engine.adapter_effects()}
+    assert len(forwards) == 2, "five adapters, four places"
+    assert all(len(set(plan.adapter_ids.tolist())) > 1 for plan in forwards)
+    assert {name for name, effect in effects.items() if effect.is_dead} == dead.keys()
+    for name, (_, flaw) in dead.items():
+        assert effects[name].flaw == engine.adapters.info(name).flaw == flaw
+        assert effects[name].changed == 0
+        assert "changes nothing" in engine.adapters.info(name).warnings[0]
+    assert 1e-3 < effects["weak"].max_abs < effects["strong"].max_abs
+    assert effects["strong"].changed > 0
+    assert effects["strong"].noise < 1e-4
+    assert engine.adapter_effects(["weak"])[0].max_abs == pytest.approx(effects["weak"].max_abs, abs=1e-4)
+    with pytest.raises(UnknownAdapter, match="did you mean 'weak'"):
+        engine.adapter_effects(["wake"])
+    assert all(info.holds == 0 for info in engine.adapters.list())
+
+
+def test_the_effect_is_how_far_a_merged_model_is_from_the_base(engine, model_folder, folders):
+    engine.load_adapter("a", folders[0])
+    (effect,) = engine.adapter_effects(["a"], prompt="Who?")
+    taken = engine._take([question("q", "a", "Who?", new_tokens=1)], ())
+    ids, version = torch.tensor([taken.stories[0].sequence.tokens]), taken.held[0]
+    engine._intake.release(taken)
+    model = AutoModelForCausalLM.from_pretrained(model_folder, dtype=torch.float32).requires_grad_(False)
+    base = model(input_ids=ids).logits[0]
+    for name, pair in version.weights.pairs.items():
+        model.get_submodule(name).weight += pair.b @ pair.a * pair.scale
+    merged = model(input_ids=ids).logits[0]
+    assert effect.max_abs == pytest.approx(float((merged - base).abs().max()), abs=1e-4)
+    assert effect.changed == pytest.approx(float((merged.argmax(-1) != base.argmax(-1)).float().mean()))
+    assert effect.version == engine.adapters.info("a").version
+
+
+def test_without_adapters_there_is_nothing_to_measure(engine):
+    assert engine.adapter_effects() == ()
