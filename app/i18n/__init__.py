@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from string import Formatter
 
-from app.i18n import page, run
+from app.i18n import page, refusals, run
 from kev_engine.errors import KevError
 
 EN, ZH = "en", "zh-CN"
 LANGUAGES = (EN, ZH)
 
-PARTS = (page.WORDS, run.WORDS)
+PARTS = (page.WORDS, run.WORDS, refusals.WORDS)
 CATALOGUE: Mapping[str, tuple[str, str]] = {key: pair for part in PARTS for key, pair in part.items()}
 
 _POSITION = {language: index for index, language in enumerate(LANGUAGES)}
 
 
-def say(language: str, key: str, **facts: object) -> str:
+def say(language: str, key: str, /, **facts: object) -> str:
     """The text of `key` in `language`, with its placeholders filled from `facts`."""
     return CATALOGUE[key][_POSITION[language]].format(**facts)
 
@@ -48,5 +48,14 @@ def sentence(error: KevError, language: str) -> str:
         facts["field"] = say(language, f"field.{field}")
     if error.code == "prompt_too_long":
         facts["holder"] = say(language, f"limit.{facts['holder']}")
+    if error.code == "adapter_refused" and facts["kind"]:
+        facts["reason"] = _reason(facts, language)
+    if error.code == "unknown_adapter" and facts["nearest"]:
+        return say(language, "error.unknown_adapter_near", **facts)
     key = f"error.{error.code}"
     return say(language, key, **facts) if key in CATALOGUE else say(language, "error.other", message=str(error))
+
+
+def _reason(facts: Mapping[str, object], language: str) -> str:
+    reason = say(language, f"refused.{facts['kind']}", **facts)
+    return reason + (say(language, "refused.trained_on", **facts) if "base" in facts else "")

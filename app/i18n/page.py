@@ -141,6 +141,8 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "limit.kv": ("the KV memory", "KV 内存"),
     "error.too_many_questions": ("The run has {count} questions but at most {limit} are allowed; remove some.",
                                  "这次运行有 {count} 个问题，但最多允许 {limit} 个，请移除一些。"),
+    "error.unknown_adapter_near": ("Adapter “{name}” is not loaded; did you mean “{nearest}”? Loaded: {loaded}.",
+                                   "适配器“{name}”没有加载；是不是“{nearest}”？已加载：{loaded}。"),
     "error.unknown_adapter": ("Adapter “{name}” is not loaded. Loaded: {loaded}.",
                               "适配器“{name}”没有加载。已加载：{loaded}。"),
     "error.engine_busy": ("The queue is full ({waiting} of {limit} places); try again when some have finished.",

@@ -11,6 +11,7 @@ from app.board import CardValues
 from app.forms import SamplesOverLimit, parse
 from app.i18n import CATALOGUE, EN, LANGUAGES, ZH, placeholders, say, sentence, texts
 from kev_engine import errors
+from kev_engine.adapters.reasons import REASONS, refusal
 
 ROOT = Path(__file__).parents[2]
 
@@ -44,6 +45,7 @@ ERRORS = [
     errors.PromptTooLong(9000, 512, "kv", "A"),
     errors.TooManyQuestions(9, 8),
     errors.UnknownAdapter("pirat", ["pirate"], "A"),
+    errors.UnknownAdapter("zzz", ["pirate"], "A"),
     errors.EngineBusy(4, 4, 1, 2),
     errors.EngineFailed(ValueError("no")),
     errors.EngineClosed(),
@@ -59,6 +61,21 @@ def test_an_error_is_one_sentence_in_either_language(error):
     assert "{" not in english + chinese
     assert english.endswith(".")
     assert chinese.endswith(("。", "。)"))
+
+
+@pytest.mark.parametrize("kind", REASONS)
+def test_every_reason_for_a_refusal_is_said_in_both_languages(kind):
+    facts = {name: f"<{name}>" for name in placeholders(REASONS[kind])}
+    error = refusal("mine", kind, "some/base", **facts)
+    english, chinese = sentence(error, EN), sentence(error, ZH)
+    assert error.reason in english
+    assert len(re.findall(r"[\u4e00-\u9fff]", chinese)) > len(re.findall(r"[\u4e00-\u9fff]", english)) + 8
+    assert all(fact in chinese for fact in [*facts.values(), "'some/base'", "mine"])
+
+
+def test_a_misspelt_adapter_is_told_the_nearest_name():
+    error = errors.UnknownAdapter("pirat", ["json", "pirate"], "A")
+    assert all("“pirate”" in sentence(error, language) for language in LANGUAGES)
 
 
 @pytest.mark.parametrize("field", ["temperature", "max_new_tokens", "seed", "top_k", "top_p", "min_p",
