@@ -10,16 +10,21 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from app.forms import LOCAL, PUBLIC
+from app.handlers.memory import MemoryHandlers
 from app.handlers.run import RunHandlers
 from app.i18n import EN, LANGUAGES, ZH, texts
 from app.live_engine import LiveEngine
+from app.panels import memory as memory_panel
 from app.panels import run as run_panel
 from app.panels.words import Words
+from app.plan_examples import plan_examples
 from app.presets import presets
 from app.session import Session
 from app.theme import workbench_theme
+from app.wiring import memory as memory_wiring
 from app.wiring import page as page_wiring
 from app.wiring import run as run_wiring
+from app.wiring.download import outbox
 from app.wiring.page import Page
 
 if TYPE_CHECKING:
@@ -46,9 +51,15 @@ def build_app(engine: Engine | LiveEngine, is_public: bool | None = None) -> gr.
                                 container=False, elem_id="language")
             theme = words.button("theme", elem_id="theme", elem_classes="icon")
         page = Page(demo, session, words, language)
-        with gr.Tabs(elem_id="tabs"), words.tab("tab.run", id="run") as run_tab:
-            panel = run_panel.build(words, examples, first, handlers.facts(), handlers.blank(EN))
-            run_wiring.wire(page, panel, handlers, examples, run_tab)
+        download = outbox(page)
+        with gr.Tabs(elem_id="tabs"):
+            with words.tab("tab.run", id="run") as run_tab:
+                panel = run_panel.build(words, examples, first, handlers.facts(), handlers.blank(EN))
+                run_wiring.wire(page, panel, handlers, examples, run_tab)
+            planner = MemoryHandlers(engine, is_public)
+            plans = plan_examples(planner.loaded_model)
+            memory = memory_panel.build(words, plans, next(iter(plans.values())))
+            memory_wiring.wire(page, memory, planner, plans, download)
         page_wiring.wire(page, masthead, theme, handlers.masthead)
     return demo
 

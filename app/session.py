@@ -9,17 +9,21 @@ from app.i18n import EN
 from app.run_view import RunView
 
 if TYPE_CHECKING:
+    from app.planner import Plan
+    from kev_engine import KevError
     from kev_engine.runtime.engine import RunStream
 
 
 @dataclass(eq=False)
 class Session:
-    """The preset and language chosen last, the run it looks at, and the stream that feeds it while it runs."""
+    """The preset and language chosen last, the run it looks at, the stream that feeds it, and the memory planned."""
 
     preset: str
     language: str = EN
     view: RunView = field(default_factory=RunView)
     stream: RunStream | None = None
+    plan: Plan | None = None
+    plan_error: KevError | None = None
 
     def stop(self) -> None:
         """Ask the running stream to end; its answers keep what they have and say that they were stopped."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from string import Formatter
 
-from app.i18n import page, refusals, run
+from app.i18n import memory, page, refusals, run
 from kev_engine.errors import KevError
 
 EN, ZH = "en", "zh-CN"
 LANGUAGES = (EN, ZH)
 
-PARTS = (page.WORDS, run.WORDS, refusals.WORDS)
+PARTS = (page.WORDS, run.WORDS, memory.WORDS, refusals.WORDS)
 CATALOGUE: Mapping[str, tuple[str, str]] = {key: pair for part in PARTS for key, pair in part.items()}
 
 _POSITION = {language: index for index, language in enumerate(LANGUAGES)}
@@ -53,6 +53,8 @@ def sentence(error: KevError, language: str) -> str:
     if error.code == "unknown_adapter" and facts["nearest"]:
         return say(language, "error.unknown_adapter_near", **facts)
     key = f"error.{error.code}"
+    if f"{key}.{facts.get('reason')}" in CATALOGUE:
+        key = f"{key}.{facts['reason']}"
     return say(language, key, **facts) if key in CATALOGUE else say(language, "error.other", message=str(error))
 
 

@@ -53,6 +53,22 @@ def mib(size: int) -> str:
     return f"{value:,.0f}" if value >= 100 or value == int(value) else f"{value:.1f}"
 
 
+def sizes(size: int) -> str:
+    """Bytes exactly where they are few, else in decimal and binary units, both named: 2.68 GB = 2.50 GiB."""
+    if size < 1000:
+        return f"{size:,} B"
+    power = min(4, (len(str(size)) - 1) // 3)
+    letter = " KMGT"[power]
+    decimal, binary = size / 1000**power, size / 1024**power
+    exact = f"{size:,} B = " if size < 10**7 else ""
+    return f"{exact}{_three(decimal)} {letter if power > 1 else 'k'}B = {_three(binary)} {letter}iB"
+
+
+def _three(value: float) -> str:
+    """About three digits, never in powers of ten."""
+    return f"{value:,.2f}" if value < 100 else f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
+
+
 def figure(value: float) -> str:
     """A small difference as a person writes it: 0, 3e-6, 0.12."""
     if value == 0 or value >= 0.1:

@@ -76,6 +76,16 @@ window.kev = (() => {
     }
   }, true);
 
+  // A file out of [name, media type, content] as JSON; the empty text saves nothing.
+  const save = (packed) => {
+    if (!packed) return;
+    const [name, type, content] = JSON.parse(packed), link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([content], { type }));
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+  };
+
   if (/Mac|iPhone|iPad/.test(navigator.platform)) document.documentElement.classList.add("mac");
-  return { greet, speak, say, make, toggleTheme, onLanguage: (listener) => listeners.push(listener) };
+  return { greet, save, speak, say, make, toggleTheme, onLanguage: (listener) => listeners.push(listener) };
 })();
