@@ -73,6 +73,8 @@ class AdapterInfo:
     is_resident: bool
     uses: int
     holds: int
+    untrained_stops: tuple[int, ...] = ()
+    """Stop tokens of the model whose embedding row was never trained."""
 
     @property
     def mixes_halves(self) -> bool:
@@ -90,6 +92,12 @@ class AdapterInfo:
             )
         if self.flaw:
             found.append(f"adapter {self.name!r} changes nothing: {FLAWS[self.flaw]}.")
+        if self.untrained_stops:
+            ids = ", ".join(map(str, self.untrained_stops))
+            found.append(
+                f"adapter {self.name!r} cannot teach the model to end with token {ids}, whose embedding row was never "
+                "trained; give stop strings as well, or train the embedding rows and merge them into the model."
+            )
         return tuple(found)
 
 
@@ -104,11 +112,12 @@ class _Entry:
 class AdapterPool:
     """Any number of loaded adapters, at most `size` of them resident, the least recently used moved out first."""
 
-    def __init__(self, model: nn.Module, size: int) -> None:
+    def __init__(self, model: nn.Module, size: int, untrained_stops: Iterable[int] = ()) -> None:
         if size < 1:
             raise InvalidField("adapter_pool_size", size, "it must be at least 1")
         self.size = size
         self._model = model
+        self._untrained_stops = tuple(sorted(untrained_stops))
         self._lock = threading.RLock()
         self._entries: dict[int, _Entry] = {}
         self._names: dict[str, int] = {}
@@ -255,6 +264,7 @@ class AdapterPool:
             num_bytes=weights.num_bytes, dtype=weights.dtype, base_dtype=weights.base_dtype, base=weights.base,
             flaw=weights.flaw,
             is_resident=entry.version.adapter_id in self._bank.columns, uses=entry.uses, holds=entry.holds,
+            untrained_stops=self._untrained_stops,
         )
 
     def _enter(self, version: AdapterVersion) -> _Entry:

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
+import torch
+
 from kev_engine.errors import ModelIncomplete
 
 TEMPLATE_TOKEN = re.compile(r"<\|[^<>|\s]+\|>")
@@ -38,6 +40,14 @@ def stop_token_ids(tokenizer: Any, generation_config: Any) -> frozenset[int]:
         ids.update(given if isinstance(given, Iterable) else [] if given is None else [given])
     turn_end = _turn_end(tokenizer)
     return frozenset(ids if turn_end is None else ids | {turn_end})
+
+
+def untrained_ids(embedding: torch.Tensor, token_ids: Iterable[int]) -> frozenset[int]:
+    """Those of the ids whose row of `embedding` `[V, H]` was never trained: zero, or to the bit that of another id."""
+    rows = {token_id: embedding[token_id] for token_id in token_ids if token_id < len(embedding)}
+    return frozenset(
+        token_id for token_id, row in rows.items() if not row.any() or int((embedding == row).all(dim=1).sum()) > 1
+    )
 
 
 def _turn_end(tokenizer: Any) -> int | None:

@@ -22,6 +22,7 @@ from kev_engine.isolation.faults import fault_named
 from kev_engine.models.load import load
 from kev_engine.models.progress import Progress, silent
 from kev_engine.models.sources import resolve
+from kev_engine.models.tokens import untrained_ids
 from kev_engine.runtime import budget
 from kev_engine.runtime.adapter_effect import PROMPT, AdapterEffect, measure
 from kev_engine.runtime.adapter_source import AdapterSource, read_source
@@ -123,7 +124,9 @@ class Engine:
         block_bytes = self._shape.bytes_per_token * block_size
         num_blocks = budget.num_blocks(self.config.kv_budget_bytes, block_bytes, device)
         self._pool = BlockPool(num_blocks, block_size)
-        self.adapters = AdapterPool(loaded.model, self.config.adapter_pool_size)
+        rows = loaded.model.get_input_embeddings().weight
+        untrained = untrained_ids(rows, facts.stop_token_ids)
+        self.adapters = AdapterPool(loaded.model, self.config.adapter_pool_size, untrained)
         router = attach(loaded.model, self.adapters)
         self._runner = ModelRunner(loaded.model, backend, router, frozenset(facts.layer_windows), device)
         self._intake = Intake(loaded.tokenizer, facts, self._pool, block_bytes, self.adapters, self.temperature,
