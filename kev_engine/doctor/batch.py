@@ -31,6 +31,7 @@ class Adapter:
     matched_modules: int | None = None
     b_is_zero: bool = False
     names: tuple[str | None, ...] | None = None
+    token_names: tuple[str | None, ...] | None = None
     loaded: tuple[str, ...] | None = None
     rows: int | None = None
     num_beams: int | None = None
@@ -277,7 +278,8 @@ def _adapter(key: str, value: Any) -> Adapter:
     readers: dict[str, Callable[[str, Any], Any]] = {
         "r": partial(fields.whole, least=1), "lora_alpha": fields.number, "use_rslora": fields.truth,
         "given_scaling": fields.number, "weight": fields.number, "matched_modules": partial(fields.whole, least=0),
-        "b_is_zero": fields.truth, "names": _names, "loaded": fields.texts, "rows": partial(fields.whole, least=0),
+        "b_is_zero": fields.truth, "names": _names, "token_names": _names, "loaded": fields.texts,
+        "rows": partial(fields.whole, least=0),
         "num_beams": partial(fields.whole, least=1),
     }
     for name in entries:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from kev_engine.doctor.wording import render
+from kev_engine.doctor.wording import Part, render
 
 Level = Literal["note", "warning", "error"]
 RANK = {"ok": 0, "note": 1, "warning": 2, "error": 3}
@@ -41,11 +41,18 @@ class Finding:
 
     @property
     def message(self) -> str:
-        return render(self.key, self._facts(), "message")
+        return self.say("message")
 
     @property
     def repair(self) -> str:
-        return render(self.key, self._facts(), "repair")
+        return self.say("repair")
+
+    def say(self, part: Part, language: str = "en", names: Mapping[object, str] | None = None) -> str:
+        """The sentence in `language`; `names` says what its reader calls the segments, by number."""
+        facts = self._facts()
+        for fact in ("reader", "read", "segment") if names else ():
+            facts[fact] = (names or {}).get(facts.get(fact), facts.get(fact))
+        return render(self.key, facts, part, language)
 
     @property
     def key(self) -> str:
@@ -75,4 +82,7 @@ class Assumption:
     facts: Mapping[str, object] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        return render(f"assumed.{self.name}", dict(self.facts), "message")
+        return self.say()
+
+    def say(self, language: str = "en") -> str:
+        return render(f"assumed.{self.name}", self.facts, "message", language)

@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from kev_engine.doctor.cells import Cells, overlay
+from kev_engine.doctor.bands import blocks
+from kev_engine.doctor.cells import overlay
 from kev_engine.doctor.report import Report
 from kev_engine.errors import UnreadableFile
 
@@ -25,21 +26,11 @@ def grid(report: Report, size: int) -> npt.NDArray[np.uint8] | None:
     step = max(1, -(-max(report.will.num_queries, report.will.num_keys) // size))
     both = {"will": report.will, "should": right}
     marks = overlay(report.will.num_queries, report.will.num_keys, both)
-    shape = (-(-report.will.num_queries // step), -(-report.will.num_keys // step))
-    picture = np.zeros(shape, dtype=np.uint8)
+    picture = np.zeros((-(-report.will.num_queries // step), -(-report.will.num_keys // step)), dtype=np.uint8)
     for value, cells in ((RIGHT, marks.select("will", "should")), (MISSING, marks.select("should", without="will")),
                          (LEAK, marks.select("will", without="should"))):
-        picture[_blocks(cells, step, shape)] = value
+        picture[blocks(cells, step).dense()] = value
     return picture
-
-
-def _blocks(cells: Cells, step: int, shape: tuple[int, int]) -> npt.NDArray[np.bool_]:
-    """The blocks of `step` × `step` that hold at least one cell."""
-    cover = np.zeros((shape[0], shape[1] + 1), dtype=np.int64)
-    rows = cells.run_rows // step
-    np.add.at(cover, (rows, cells.run_firsts // step), 1)
-    np.subtract.at(cover, (rows, (cells.run_lasts - 1) // step + 1), 1)
-    return np.cumsum(cover[:, :-1], axis=1) > 0
 
 
 def as_text(report: Report, size: int = 48) -> str:

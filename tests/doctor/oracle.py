@@ -20,7 +20,7 @@ cu_seqlens cu_seqlens_q cu_seqlens_k cu_dtype max_seqlen q_len kv_len is_causal 
 sliding_window num_heads num_kv_heads head_map enable_gqa layer_types padding_side pad_token_id eos_token_id bos_token_id task
 read_index labels labels_shifted spans paths special_ids template_markers text_starts_with_bos add_special_tokens adapter
 """.split())
-ADAPTER_KEYS = set("r lora_alpha use_rslora given_scaling weight matched_modules b_is_zero names loaded rows num_beams".split())
+ADAPTER_KEYS = set("token_names r lora_alpha use_rslora given_scaling weight matched_modules b_is_zero names loaded rows num_beams".split())
 FINDING_KEYS = {"code", "level", "count", "indexes", "pairs", "expected", "found"}
 SHORTHANDS = {"file", "ones", "zeros", "tril", "block_causal", "as", "sentinel", "repeat"}
 CHOICES = {
@@ -37,7 +37,7 @@ POS_COUNTS_PADS POS_SHARED_ACROSS_ROWS POS_LENGTH POS_RANK LENGTH_MISMATCH CU_NO
 CU_QK_MISMATCH CU_MAX_SEQLEN PAD_SIDE PAD_IS_EOS PAD_MASK_MISSING READ_INDEX LAST_TOKEN BOS_DOUBLE BOS_MISSING BOS_MID
 PATHS_DISAGREE TEMPLATE_TOKENIZER_MISMATCH SPECIAL_SPLIT BOUNDARY_MERGE SPAN_OFF_BY_ONE SPAN_OVERRUN SPAN_UNKNOWN
 LABEL_CROSSES_BOUNDARY WINDOW_IGNORED WINDOW_OFF_BY_ONE GQA_SHAPE GQA_ORDER NOT_PACKABLE ADAPTER_SCALE ADAPTER_ALPHA_MISSING
-ADAPTER_NOTHING_MATCHED ADAPTER_UNKNOWN ADAPTER_COUNT
+ADAPTER_NOTHING_MATCHED ADAPTER_UNKNOWN ADAPTER_COUNT ADAPTER_MISROUTED
 """.split()}
 CODES |= {code: {"warning"} for code in "MASK_SENTINEL_WEAK SEGMENT_ID_MASK PSEUDO_SEGMENTS SPLIT_CHARACTER ADAPTER_NO_EFFECT".split()}
 CODES |= {"OK_CONTINUATION": {"note"}, "POS_LEFT_PAD": {"note", "error"}, "CU_END": {"error", "warning"}}

@@ -27,7 +27,7 @@ def test_the_cases_are_there():
 
 def test_every_code_of_a_case_is_a_code_of_the_format():
     """The oracle's table and the catalogue of sentences name the same codes."""
-    from kev_engine.doctor.wording import ENGLISH
+    from kev_engine.doctor.english import ENGLISH
 
     written = {key.split(".")[0] for key in ENGLISH if not key.startswith("assumed.")}
     assert written == set(oracle.CODES)

@@ -23,6 +23,7 @@ def check(facts: Facts) -> Iterator[Finding]:
     if adapter.b_is_zero:
         yield Finding("ADAPTER_NO_EFFECT", "warning")
     yield from _rows(facts, adapter)
+    yield from _tokens(facts, adapter)
 
 
 def _scale(adapter: Adapter) -> Iterator[Finding]:
@@ -53,3 +54,21 @@ def _rows(facts: Facts, adapter: Adapter) -> Iterator[Finding]:
             return
     if rows is not None and len(names) != rows:
         yield Finding("ADAPTER_COUNT", found=len(names), expected=rows, facts={"beams": adapter.num_beams})
+
+
+def _tokens(facts: Facts, adapter: Adapter) -> Iterator[Finding]:
+    """The adapter of each token against that of its segment."""
+    used, meant, given = adapter.token_names, adapter.names, facts.given
+    if used is None or meant is None or given is None or len(meant) <= max(given.names):
+        return
+    if len(used) != given.num_tokens:
+        yield Finding("LENGTH_MISMATCH", found=len(used), expected=given.num_tokens,
+                      facts={"key": "adapter.token_names"})
+        return
+    right = [name if owner < 0 else meant[owner] for name, owner in zip(used, given.owner.tolist(), strict=True)]
+    bad = [place for place in range(len(used)) if (used[place] or BASE) != (right[place] or BASE)]
+    if bad:
+        first = bad[0]
+        yield Finding("ADAPTER_MISROUTED", indexes=tuple(bad), expected=right, facts={
+            "token": first, "segment": int(given.owner[first]), "used": used[first] or BASE,
+            "meant": right[first] or BASE})

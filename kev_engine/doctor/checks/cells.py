@@ -11,6 +11,7 @@ from kev_engine.doctor.cells import BoolArray, Cells, overlay
 from kev_engine.doctor.facts import Facts
 from kev_engine.doctor.finding import Finding, Pair
 from kev_engine.doctor.judge import Judged
+from kev_engine.doctor.layouts import block_borders
 
 
 def check(facts: Facts) -> Iterator[Finding]:
@@ -50,12 +51,27 @@ def _leaks(facts: Facts, judged: Judged) -> Iterator[Finding]:
         return
     owner = judged.segments.owner
     pairs, complete = leak.pairs(owner, owner)
-    outside = any(pair[1] < 0 for pair in pairs)
+    borders = _moved_borders(judged)
+    only_outside = {pair[1] for pair in pairs} == {-1}
     yield Finding(
         "CROSS_SEGMENT_LEAK", count=leak.count, indexes=tuple(leak.rows), pairs=tuple(Pair(*pair) for pair in pairs),
-        variant="outside" if outside and len({pair[1] for pair in pairs}) == 1 else "",
-        facts=_named(judged, leak) | {"num_pairs": len(pairs), "some": "" if complete else "at least "},
+        variant="shifted" if borders else "outside" if only_outside else "",
+        facts=_named(judged, leak) | borders | {"num_pairs": len(pairs), "some": "" if complete else "at least "},
     )
+
+
+def _moved_borders(judged: Judged) -> dict[str, object]:
+    """The borders that differ, as they are and as they should be, where the cells are clean blocks of as many segments
+    as were meant; else nothing."""
+    segments = judged.segments
+    if segments is None or -1 in segments.names or any(parent is not None for parent in segments.layout.parents):
+        return {}
+    found = block_borders(judged.actual)
+    right = segments.layout.cu_seqlens.tolist()
+    if found is None or len(found) != len(right):
+        return {}
+    moved = [(is_, should) for is_, should in zip(found, right, strict=True) if is_ != should]
+    return {"found_borders": [is_ for is_, _ in moved], "borders": [should for _, should in moved]}
 
 
 def _late(judged: Judged) -> Cells:
