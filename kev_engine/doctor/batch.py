@@ -54,6 +54,8 @@ class Batch:
     input_ids: IntArray | None = None
     tokens: tuple[str, ...] | None = None
     token_bytes: tuple[bytes, ...] | None = None
+    token_offsets: tuple[Interval, ...] | None = None
+    token_roles: tuple[str, ...] | None = None
     special_tokens_mask: IntArray | None = None
     attention_mask: Mask | None = None
     mask_planes: tuple[Mask, ...] | None = None
@@ -237,6 +239,10 @@ def _bytes(key: str, value: Any) -> tuple[bytes, ...]:
     return tuple(found)
 
 
+def _offsets(key: str, value: Any) -> tuple[Interval, ...]:
+    return tuple(_interval(f"{key}[{index}]", entry) for index, entry in enumerate(fields.items(key, value)))
+
+
 def _dtype(key: str, value: Any) -> str:
     name = value if isinstance(value, str) else str(value)
     name = name.removeprefix("torch.").lower()
@@ -317,7 +323,8 @@ MASK_KEYS = ("attention_mask", "mask_planes")
 READERS: dict[str, Callable[[str, Any], Any]] = {
     "lengths": _lengths, "segments": _segments, "parents": _parents,
     "pad_segments": partial(fields.wholes, least=0), "forbid": _forbid, "want_causal": fields.truth, "total": _size,
-    "input_ids": _ranks(1, 2), "tokens": fields.texts, "token_bytes": _bytes, "special_tokens_mask": _ranks(1, 2),
+    "input_ids": _ranks(1, 2), "tokens": fields.texts, "token_bytes": _bytes,
+    "token_offsets": _offsets, "token_roles": fields.texts, "special_tokens_mask": _ranks(1, 2),
     "mask_meaning": _one_of("keep", "block", "additive", "segment_ids"),
     "mask_dtype": _dtype, "dtype": _dtype, "device": fields.text, "bias_width": _size,
     "position_ids": _ranks(1, 2, 3), "past_length": _count, "position_kind": _one_of("rope", "absolute"),

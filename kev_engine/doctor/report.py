@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ from kev_engine.doctor.facts import MOST_CELLS, Facts
 from kev_engine.doctor.finding import RANK, Assumption, Finding, Pair
 from kev_engine.doctor.layouts import Segmentation
 from kev_engine.doctor.masks import MOST_TOKENS
+from kev_engine.doctor.repair import repairs
 
 __all__ = ["Assumption", "Finding", "Pair", "Report", "diagnose"]
 
@@ -43,7 +45,7 @@ class Report:
     """What is wrong with a batch, the worst first, and what had to be assumed.
 
     `should` and `will` are the cells of the first row that ought to be and that will be allowed, or None where they
-    cannot be known; `segments` says whose tokens they are.
+    cannot be known; `segments` says whose tokens they are. `facts` holds the batch and every row's cells.
     """
 
     findings: tuple[Finding, ...]
@@ -51,6 +53,12 @@ class Report:
     segments: Segmentation | None = None
     should: Cells | None = None
     will: Cells | None = None
+    facts: Facts | None = None
+
+    @cached_property
+    def repairs(self) -> dict[str, Any]:
+        """The corrected values by key, where there is exactly one right; see `repair.repairs`."""
+        return {} if self.facts is None else repairs(self.facts, self.findings)
 
     @property
     def verdict(self) -> str:
@@ -79,7 +87,7 @@ def diagnose(batch: Batch | Mapping[str, Any], folder: Path | None = None) -> Re
     judged = facts.judged[0] if facts.judged else None
     return Report(
         tuple(found), tuple(_assumptions(facts)), facts.segments,
-        None if judged is None else judged.should, None if judged is None else judged.actual,
+        None if judged is None else judged.should, None if judged is None else judged.actual, facts,
     )
 
 

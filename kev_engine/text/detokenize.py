@@ -20,7 +20,7 @@ import re
 from collections.abc import Iterable
 from typing import Any
 
-_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 def _byte_level_alphabet() -> dict[str, int]:
@@ -30,7 +30,7 @@ def _byte_level_alphabet() -> dict[str, int]:
     return {chr(byte): byte for byte in printable} | {chr(256 + n): byte for n, byte in enumerate(others)}
 
 
-_BYTE_OF = _byte_level_alphabet()
+BYTE_OF = _byte_level_alphabet()
 
 
 class Detokenizer:
@@ -62,13 +62,13 @@ class Detokenizer:
         previous_id, self._previous_id = self._previous_id, token_id
         if self._is_byte_level:
             return self._utf8.decode(self._bytes_of(token))
-        if self._has_byte_fallback and (found := _BYTE_TOKEN.fullmatch(token)):
+        if self._has_byte_fallback and (found := BYTE_TOKEN.fullmatch(token)):
             return self._utf8.decode(bytes([int(found[1], 16)]))
         return self.flush() + self._decode_after(previous_id, token_id)
 
     def _bytes_of(self, token: str) -> bytes:
         try:
-            return bytes([_BYTE_OF[character] for character in token])
+            return bytes([BYTE_OF[character] for character in token])
         except KeyError:  # an added token is written as it reads, not in the byte alphabet
             return token.encode()
 

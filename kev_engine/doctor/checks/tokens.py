@@ -172,7 +172,7 @@ def _lengths(facts: Facts) -> Iterator[Finding]:
         array = getattr(batch, key)
         if array is not None:
             sizes.append((key, int(array.shape[-1])))
-    for key in ("tokens", "token_bytes"):
+    for key in ("tokens", "token_bytes", "token_offsets", "token_roles"):
         value = getattr(batch, key)
         if value is not None:
             sizes.append((key, len(value)))

@@ -1,0 +1,125 @@
+"""The corrected arrays: put in place they are found right, and the Python form makes the very cells of the rule."""
+
+import json
+from pathlib import Path
+
+import hypothesis.strategies as st
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+
+from kev_engine.doctor.consumer import decode
+from kev_engine.doctor.python_form import as_python
+from kev_engine.doctor.repair import CELL_CODES, form_of, repaired
+from kev_engine.doctor.report import Report, diagnose
+from kev_engine.isolation.layout import pack
+from kev_engine.isolation.mask import dense
+from tests.doctor.test_properties import described, layouts, with_mask
+
+CASES = sorted((Path(__file__).parent / "cases").glob("*.json"))
+EXAMPLES = settings(max_examples=60, deadline=None, derandomize=True)
+# What no array can mend: another setting, another file, other text, another kernel.
+OUT_OF_REACH = {"NOT_PACKABLE", "BACKEND_DTYPE", "SIZE_OVERFLOW", "PAD_SIDE", "ALIGN_TOP_LEFT"}
+
+
+def cured(batch: dict[str, object]) -> Report:
+    report = diagnose(batch)
+    return diagnose(repaired(batch, report.repairs))
+
+
+def run(report: Report) -> dict[str, object]:
+    assert report.facts is not None
+    program, made = as_python(report.repairs, report.facts), {}
+    exec(program, made)
+    return made
+
+
+def check(batch: dict[str, object]) -> None:
+    report = diagnose(batch)
+    assert report.verdict == "error", batch
+    assert cured(batch).findings == (), (batch, report.repairs)
+    made = run(report)
+    for key, value in report.repairs.items():
+        if key == "attention_mask" and value is not None:
+            seen = decode(made[key].float().numpy(), form_of(report.facts))
+            assert np.array_equal(seen.reshape(seen.shape[-2:]), report.should.dense())
+        elif key in ("position_ids", "cu_seqlens"):
+            assert made[key].tolist() == value
+
+
+@given(st.data(), st.sampled_from(["sdpa", "hf", "mha", "eager"]))
+@EXAMPLES
+def test_any_wrong_mask_is_cured(data, consumer):
+    layout = data.draw(layouts())
+    total = layout.num_tokens
+    assume(total > 1)
+    allowed = dense(layout)
+    for _ in range(data.draw(st.integers(1, 4))):
+        allowed[data.draw(st.integers(0, total - 1)), data.draw(st.integers(0, total - 1))] ^= True
+    assume(not np.array_equal(allowed, dense(layout)))
+    given_ = {"sdpa": allowed, "mha": ~allowed}.get(consumer, np.where(allowed, 0.0, -1e9))
+    mask = given_[None] if consumer == "mha" else given_[None, None]
+    batch = described(layout, attention_mask=mask.tolist(), consumer=consumer, dtype="float32")
+    batch["mask_dtype"] = "bool" if given_.dtype == bool else "float32"
+    if consumer == "mha":
+        batch["num_heads"] = 1
+    check(batch)
+
+
+@given(st.data())
+@EXAMPLES
+def test_a_wrong_window_is_cured(data):
+    layout = data.draw(layouts())
+    window = data.draw(st.integers(1, 5))
+    other = data.draw(st.integers(1, 6))
+    assume(not np.array_equal(dense(layout, other), dense(layout, window)))
+    check(with_mask(layout, dense(layout, other), sliding_window=window))
+
+
+@given(st.data())
+@EXAMPLES
+def test_wrong_positions_and_borders_are_cured(data):
+    layout = data.draw(layouts(least=2, flat=True))
+    running = list(range(layout.num_tokens))
+    check(with_mask(layout, position_ids=running))
+    check(described(layout, position_ids=[running], consumer="hf"))
+    cu = layout.cu_seqlens.tolist()
+    varlen = described(layout, consumer="flash_varlen", dtype="bfloat16", cu_dtype="int32")
+    check(varlen | {"cu_seqlens": cu[1:]})
+    check(varlen | {"cu_seqlens": cu[:-1]})
+    check(varlen | {"cu_seqlens": cu, "max_seqlen": max(layout.lengths) - 1})
+    check(described(layout, attention_mask={"ones": [1, layout.num_tokens]}, consumer="hf"))
+    check(described(layout, attention_mask={"ones": [1, layout.num_tokens]}, consumer="hf", position_ids=running,
+                    attn_implementation="flash_attention_2"))
+
+
+def test_a_long_row_is_named_not_written():
+    layout = pack([400, 700, 300])
+    batch = described(layout, attention_mask={"ones": [1, 1400]}, consumer="hf")
+    report = diagnose(batch)
+    assert report.repairs["attention_mask"] == {"block_causal": [400, 700, 300], "as": "keep", "repeat": [1, 1]}
+    assert cured(batch).findings == ()
+    assert torch.equal(run(report)["attention_mask"][0, 0], torch.tensor(dense(layout)))
+    tree = pack([400, 700, 300], [None, 0, 0])
+    report = diagnose(described(tree, attention_mask={"ones": [1, 1400]}, consumer="hf"))
+    assert "attention_mask" not in report.repairs
+
+
+@pytest.mark.parametrize("path", CASES, ids=lambda path: path.stem)
+def test_a_repair_of_a_case_leaves_nothing_that_it_was_for(path):
+    batch = json.loads(path.read_text(encoding="utf-8"))["batch"]
+    report = diagnose(batch, path.parent)
+    if not report.repairs:
+        return
+    compile(as_python(report.repairs, report.facts), path.stem, "exec")
+    after = diagnose(repaired(batch, report.repairs), path.parent)
+    left = {finding.code for finding in after.findings if finding.level != "note"} - OUT_OF_REACH
+    assert left == set(), report.repairs
+    assert after.findings == () or set(report.codes) & (OUT_OF_REACH | {"ROW_EMPTY", "OK_CONTINUATION"})
+
+
+def test_every_code_of_cells_is_a_code():
+    from tests.doctor import oracle
+
+    assert set(oracle.CODES) >= CELL_CODES
