@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from app.forms import LOCAL, PUBLIC
+from app.handlers.doctor import DoctorHandlers
 from app.handlers.memory import MemoryHandlers
 from app.handlers.run import RunHandlers
 from app.i18n import EN, LANGUAGES, ZH, texts
 from app.live_engine import LiveEngine
+from app.panels import doctor as doctor_panel
 from app.panels import memory as memory_panel
 from app.panels import run as run_panel
 from app.panels.words import Words
@@ -21,6 +23,7 @@ from app.plan_examples import plan_examples
 from app.presets import presets
 from app.session import Session
 from app.theme import workbench_theme
+from app.wiring import doctor as doctor_wiring
 from app.wiring import memory as memory_wiring
 from app.wiring import page as page_wiring
 from app.wiring import run as run_wiring
@@ -56,6 +59,9 @@ def build_app(engine: Engine | LiveEngine, is_public: bool | None = None) -> gr.
             with words.tab("tab.run", id="run") as run_tab:
                 panel = run_panel.build(words, examples, first, handlers.facts(), handlers.blank(EN))
                 run_wiring.wire(page, panel, handlers, examples, run_tab)
+            with words.tab("tab.doctor", id="doctor"):
+                doctor = DoctorHandlers(engine, is_public)
+                doctor_wiring.wire(page, doctor_panel.build(words, doctor.blank()), doctor)
             planner = MemoryHandlers(engine, is_public)
             plans = plan_examples(planner.loaded_model)
             memory = memory_panel.build(words, plans, next(iter(plans.values())))

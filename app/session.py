@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from app.doctor_view import DoctorView
 from app.i18n import EN
 from app.run_view import RunView
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Session:
-    """The preset and language chosen last, the run it looks at, the stream that feeds it, and the memory planned."""
+    """What was chosen last, the run it looks at and the stream that feeds it, the memory planned, the batch examined."""
 
     preset: str
     language: str = EN
@@ -24,6 +25,7 @@ class Session:
     stream: RunStream | None = None
     plan: Plan | None = None
     plan_error: KevError | None = None
+    doctor: DoctorView = field(default_factory=DoctorView)
 
     def stop(self) -> None:
         """Ask the running stream to end; its answers keep what they have and say that they were stopped."""

@@ -40,6 +40,10 @@ class Words:
         box = gr.Dropdown(list(choices), label=self.translate(key), allow_custom_value=True, **options)
         return self._note(box, label=key)
 
+    def file(self, key: str, **options: Any) -> gr.File:
+        """A place for uploads labelled with `key`."""
+        return self._note(gr.File(label=self.translate(key), **options), label=key)
+
     def tab(self, key: str, **options: Any) -> gr.Tab:
         return self._note(gr.Tab(self.translate(key), **options), label=key)
 

@@ -8,40 +8,40 @@ from collections.abc import Mapping
 ENGLISH: Mapping[str, tuple[str, str]] = {
     # who reads whom
     "CROSS_SEGMENT_LEAK": (
-        "{count} cells let a query read another segment ({some}{num_pairs} pairs of segments): first, query {query} of "
-        "segment {reader} reads key {key} of segment {read}; the consumer obeys {source}.",
+        "a query reads another segment in {count} cells ({some}{num_pairs} pairs of segments): first, query {query} "
+        "of segment {reader} reads key {key} of segment {read}; the consumer obeys {source}.",
         "Hand the consumer the borders in a form it obeys: a boolean block mask, cu_seqlens, or restarted positions "
         "without a mask where it reads them."),
     "CROSS_SEGMENT_LEAK.shifted": (
-        "the borders of {source} lie at {found_borders} where {borders} is right: {count} cells let a query read "
-        "another segment, first query {query} of segment {reader} key {key} of segment {read}.",
+        "the borders of {source} lie at {found_borders} where {borders} is right, so a query reads another segment "
+        "in {count} cells: first, query {query} of segment {reader} reads key {key} of segment {read}.",
         "Move the borders to {borders}; often BOS or tokens of the template were not counted."),
     "CROSS_SEGMENT_LEAK.outside": (
-        "{count} cells let a query read tokens outside every segment: first, query {query} of segment {reader} reads "
+        "a query reads tokens outside every segment in {count} cells: first, query {query} of segment {reader} reads "
         "key {key}; the consumer obeys {source}.",
         "Mask the tokens that belong to no segment."),
     "LEAK_FUTURE": (
-        "{count} cells let a query read a later key of its own segment: first, query {query} reads key {key}; the "
+        "a query reads a later key of its own segment in {count} cells: first, query {query} reads key {key}; the "
         "consumer obeys {source}.",
         "Hide every key that lies behind its query."),
     "HIDDEN_KEYS": (
-        "{count} cells that must be readable are hidden: first, query {query} cannot read key {key}; the consumer "
+        "what must be readable is hidden in {count} cells: first, query {query} cannot read key {key}; the consumer "
         "obeys {source}.",
         "Open these cells: a query reads its own segment and its ancestors up to itself."),
     "ROW_EMPTY": (
-        "{num_indexes} query rows may read nothing (first: query {query}); with −inf that row becomes NaN, with a "
-        "finite fill value a mean over all keys.",
+        "nothing may be read in {num_indexes} query rows (first: query {query}); with −inf such a row becomes NaN, "
+        "with a finite fill value a mean over all keys.",
         "Let each row read at least itself, or declare these rows padding."),
     "ROW_EMPTY.padding": (
-        "{num_indexes} padding rows may read nothing (first: query {query}); harmless as long as nobody uses their "
-        "output and the fill value is finite.",
+        "nothing may be read in {num_indexes} padding rows (first: query {query}); harmless as long as nobody uses "
+        "their output and the fill value is finite.",
         ""),
     "ROW_EMPTY.kernel": (
-        "{num_indexes} queries lie before the first key of a bottom-right aligned kernel (first: query {query}); it "
-        "writes zeros for them by design.",
+        "nothing may be read by {num_indexes} queries before the first key of a bottom-right aligned kernel (first: "
+        "query {query}); it writes zeros for them by design.",
         ""),
     "FORBIDDEN_CELL": (
-        "{count} cells inside a forbidden rectangle may be read: first, query {query} reads key {key}.",
+        "a forbidden rectangle may be read in {count} cells: first, query {query} reads key {key}.",
         "Hide these cells; check whether the end of an interval was taken as inclusive."),
     "MASK_INVERTED": (
         "the mask is the exact opposite of what {consumer} expects ({reads}): what should be read is hidden and what "
@@ -51,32 +51,33 @@ ENGLISH: Mapping[str, tuple[str, str]] = {
         "the mask marks the padding with 1 and the tokens with 0; it is the opposite of a keep mask.",
         "Use {expected}."),
     "CAUSAL_MISSING": (
-        "causality is wanted, but nothing hides later keys: {count} cells are open that should not be.",
+        "causality is wanted, but nothing hides later keys in {count} cells.",
         "Pass is_causal=True, or put the causal triangle into the mask."),
     "CAUSAL_MISSING.eager": (
-        "causality is wanted, but this attention is given no mask, and no flag adds one: {count} later keys are open.",
+        "causality is wanted, but this attention is given no mask, and no flag adds one: later keys are open in "
+        "{count} cells.",
         "Build the causal mask and add it to the scores."),
     "CAUSAL_UNWANTED": (
-        "the model is meant to read both ways, but {count} cells on later keys are hidden (source: {source}).",
+        "the model is meant to read both ways, but later keys are hidden in {count} cells (source: {source}).",
         "Leave causality out: is_causal=False, and a mask without the triangle."),
     "CAUSAL_AND_MASK": (
         "{consumer} was given a mask and is_causal=True together; it refuses the pair or applies causality twice.",
         "Give one of the two: put the causal triangle into the mask, or drop the mask."),
     "ALIGN_TOP_LEFT": (
-        "{queries} queries on {keys} keys are aligned to the top left, as if nothing were cached: {count} cells differ "
-        "from the right set.",
+        "{queries} queries on {keys} keys are aligned to the top left, as if nothing were cached, which differs from "
+        "the right set in {count} cells.",
         "Align to the bottom right: query i sits at key {keys} − {queries} + i; hand over an explicit mask, or a "
         "version that does this."),
     "WINDOW_IGNORED": (
-        "the sliding window of {window} is not in the mask: {count} cells reach further back, first query {query} on "
-        "key {key}.",
+        "the sliding window of {window} is not in the mask: keys further back are read in {count} cells, first query "
+        "{query} on key {key}.",
         "Hide keys that lie {window} or more places before their query."),
     "WINDOW_IGNORED.partly": (
-        "{count} cells reach behind the sliding window of {window}: first, query {query} reads key {key}.",
+        "keys behind the sliding window of {window} are read in {count} cells: first, query {query} reads key {key}.",
         "Hide keys that lie {window} or more places before their query."),
     "WINDOW_OFF_BY_ONE": (
-        "the mask has a window of {width} where the model has {window}: {count} cells differ, first query {query} and "
-        "key {key}.",
+        "the mask has a window of {width} where the model has {window}, which differs in {count} cells, first query "
+        "{query} and key {key}.",
         "A window of {window} is the query itself and {window} − 1 keys before it."),
     # the mask as an array
     "MASK_VALUES_AS_BIAS": (
@@ -95,10 +96,10 @@ ENGLISH: Mapping[str, tuple[str, str]] = {
     "MASK_SHAPE": ("the mask has the shape {found}, but {consumer} needs {expected}.", "Bring it to {expected}."),
     "MASK_SHAPE.planes": ("the masks have the shapes {found}, which do not broadcast.", "Bring them to one shape."),
     "MASK_NAN": (
-        "{count} cells of the mask are NaN; each spoils its whole row.",
+        "the mask is NaN in {count} cells; each spoils its whole row.",
         "Build the mask with where(); 0 × −inf is NaN."),
     "MASK_OVERFLOW": (
-        "{count} cells become infinite in {dtype} when {num_planes} masks are added; a row of them only is NaN.",
+        "in {dtype} the sum of {num_planes} masks is infinite in {count} cells; a row of them only is NaN.",
         "Combine the masks as booleans and fill once, or clamp the sum to torch.finfo(dtype).min."),
     "MASK_SENTINEL_UNREPRESENTABLE": (
         "the fill value {found:g} does not fit {dtype} (largest {largest:g}) and becomes −inf.",
@@ -113,19 +114,19 @@ ENGLISH: Mapping[str, tuple[str, str]] = {
         "{total} tokens × {width} numbers are {found} values; 32-bit offsets end at {expected}.",
         "Use 64-bit offsets, or split the row."),
     "SEGMENT_ID_MASK": (
-        "the mask holds numbers up to {highest}, which look like segment numbers; a stock consumer reads every number "
-        "but 0 as \"keep\" and takes the row for one segment.",
+        "the mask holds numbers up to {highest}, which look like segment numbers; a stock consumer reads every "
+        "number but 0 as \"keep\" and takes the row for one segment.",
         "Use a consumer that knows segment numbers, or hand over positions, cu_seqlens or a block mask."),
     "SEGMENT_ID_MASK.flash": (
-        "the mask holds numbers up to {highest}, which look like segment numbers; flash attention sums the mask to get "
-        "lengths, so stock code counts too many tokens.",
+        "the mask holds numbers up to {highest}, which look like segment numbers; flash attention sums the mask to "
+        "get lengths, so stock code counts too many tokens.",
         "Use a patched unpad step that knows segment numbers, or hand over restarted positions without a mask."),
     # sources and backends
     "BOUNDARY_CONFLICT.cu": (
-        "{one} and {other} describe different segments ({cells} cells differ); obeyed is {obeyed}.",
+        "{one} and {other} describe different segments (they differ in {cells} cells); obeyed is {obeyed}.",
         "Make both say the same borders, or drop the one that is wrong."),
     "BOUNDARY_CONFLICT.positions": (
-        "{one} describe {segments} segments, {other} one ({cells} cells differ); obeyed is {obeyed}.",
+        "{one} describe {segments} segments, {other} one (they differ in {cells} cells); obeyed is {obeyed}.",
         "Drop the all-ones mask, so that restarted positions are read, or hand over a block mask."),
     "BOUNDARY_CONFLICT.numbers": (
         "the segment numbers in {one} and {other} put borders at different places (first: {place}); obeyed is "
@@ -146,8 +147,7 @@ ENGLISH: Mapping[str, tuple[str, str]] = {
         "Convert the model to bfloat16 on a GPU, or use sdpa."),
     "BACKEND_DTYPE.device": ("flash attention runs on a GPU only; this batch is on {device}.", "Use sdpa here."),
     "NOT_PACKABLE": (
-        "{num_layers} layers of kind {kind} carry a state along the row and look at no mask: segments leak through "
-        "them.",
+        "{kind} in {num_layers} layers carries a state along the row and looks at no mask: segments leak through it.",
         "Run one segment a row, or kernels that reset their state at cu_seqlens."),
     # positions
     "POS_NOT_RESET": (
@@ -181,20 +181,22 @@ ENGLISH: Mapping[str, tuple[str, str]] = {
         "all rows get position {first}, but they hold different numbers of tokens; row {row} is at {right}.",
         "Keep one position a row: {expected}."),
     "POS_LEFT_PAD.rope": (
-        "positions of left-padded rows count the padding, a uniform shift; harmless with RoPE, because only distances "
-        "count.",
+        "positions of left-padded rows count the padding, a uniform shift; harmless with RoPE, because only "
+        "distances count.",
         "To be exact, count only kept tokens: {expected}."),
     "POS_LEFT_PAD.depends": (
-        "positions of left-padded rows count the padding, a uniform shift; it depends on position_kind: harmless with "
-        "RoPE, an error with absolute positions.",
+        "positions of left-padded rows count the padding, a uniform shift; it depends on position_kind: harmless "
+        "with RoPE, an error with absolute positions.",
         "Count only kept tokens: {expected}."),
     "POS_LEFT_PAD.absolute": (
         "positions of left-padded rows count the padding; absolute embeddings of real tokens are shifted by it.",
         "Count only kept tokens: {expected}."),
-    "POS_LENGTH": ("there are {found} positions for {expected} tokens.", "Build positions after padding, one a token."),
+    "POS_LENGTH": (
+        "there are {found} positions for {expected} tokens.",
+        "Build positions after padding, one a token."),
     "POS_RANK": (
-        "positions have the shape {shape}: three axes, a batch, tokens; cu_seqlens run to {end}, so the axis of size 3 "
-        "was taken for the batch.",
+        "positions have the shape {shape}: three axes, a batch, tokens; cu_seqlens run to {end}, so the axis of size "
+        "3 was taken for the batch.",
         "Derive boundaries from one axis of the positions only."),
     "POS_RANK.axes": (
         "positions have the shape {shape}: three axes without a batch; their axis will be taken for the batch.",
@@ -241,8 +243,8 @@ ENGLISH: Mapping[str, tuple[str, str]] = {
         "{indexes}.",
         "Keep the mask the tokenizer made: {expected}."),
     "PAD_IS_EOS.labels": (
-        "the pad id {pad} is also the end of text, and labels ignore every real end of text (at {indexes}): the model "
-        "never learns to stop.",
+        "the pad id {pad} is also the end of text, and labels ignore every real end of text (at {indexes}): the "
+        "model never learns to stop.",
         "Mask labels by position, not by id: {expected}."),
     "PAD_MASK_MISSING": (
         "the row holds padding ({pad} on the {side}) but there is no mask: padding is read like text.",
@@ -268,7 +270,8 @@ ENGLISH: Mapping[str, tuple[str, str]] = {
         "{one!r} and {other!r} give different ids from place {place} on.",
         "Tokenize by one path everywhere."),
     "BOUNDARY_MERGE": (
-        "the prompt's ids are no prefix of the whole: they differ from place {place} on, a token grew over the border.",
+        "the prompt's ids are no prefix of the whole: they differ from place {place} on, a token grew over the "
+        "border.",
         "Tokenize prompt and answer apart and join the ids, or mask by character offsets."),
     "TEMPLATE_TOKENIZER_MISMATCH": (
         "the template writes {text!r}, which this tokenizer splits into {found} tokens.",
@@ -287,8 +290,8 @@ ENGLISH: Mapping[str, tuple[str, str]] = {
         "difference at {place}).",
         "Use labels = {expected}."),
     "SPAN_OFF_BY_ONE.shift": (
-        "labels are shifted by one against the ids; labels_shifted says otherwise, so they are shifted twice or not at "
-        "all.",
+        "labels are shifted by one against the ids; labels_shifted says otherwise, so they are shifted twice or not "
+        "at all.",
         "Shift once: say labels_shifted, or hand over labels that stand at their token."),
     "SPAN_OFF_BY_ONE.segment": (
         "span {name!r} is {found}, one place beside the segment {expected}.",
@@ -342,7 +345,7 @@ ENGLISH: Mapping[str, tuple[str, str]] = {
         "{found} adapter names for {expected} rows.",
         "Repeat the names as the rows are repeated (beams, samples)."),
     "ADAPTER_MISROUTED": (
-        "{num_indexes} tokens go through the wrong adapter: first, token {token} of segment {segment} through "
+        "the adapter is wrong for {num_indexes} tokens: first, token {token} of segment {segment} goes through "
         "{used!r} where {meant!r} is right.",
         "Build the adapter of each token from its segment: {expected}."),
     # what had to be assumed

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from kev_engine.doctor import fields
-from kev_engine.doctor.cells import Cells
+from kev_engine.doctor.cells import Cells, overlay
 from kev_engine.doctor.files import read_array
 from kev_engine.errors import InvalidField
 from kev_engine.isolation.layout import PackedLayout, pack
@@ -28,12 +28,27 @@ MOST_AXES = 4
 class Pattern:
     """A mask named instead of written out: one value where `layout` allows a cell, another where it does not.
 
-    Without a layout every cell holds `inside`.
+    Without a layout every cell holds `inside`. `flips` are cells (query, key) that hold the other value.
     """
 
     layout: PackedLayout | None
     inside: float
     outside: float
+    flips: tuple[tuple[int, int], ...] = ()
+
+    def inner(self) -> Cells:
+        """The cells that hold `inside`, of a pattern with a layout."""
+        assert self.layout is not None
+        size = self.layout.num_tokens
+        seen = Cells.from_runs(size, size, *run_arrays(self.layout))
+        if not self.flips:
+            return seen
+        places = np.unique([query * size + key for query, key in self.flips])
+        flipped = Cells(size, size, places, places + 1)
+        marks = overlay(size, size, {"seen": seen, "flipped": flipped})
+        kept, opened = marks.select("seen", without="flipped"), marks.select("flipped", without="seen")
+        return Cells.from_runs(size, size, *(np.concatenate([getattr(part, edge) for part in (kept, opened)])
+                                             for edge in ("run_rows", "run_firsts", "run_lasts")))
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,8 +68,11 @@ class Mask:
         """The different values, ascending, as floats; NaN last. Of a huge variety only the extremes are kept."""
         if self.pattern is not None:
             values = {self.pattern.inside} if self.num_cells else set()
-            if self.pattern.layout is not None and self.num_cells and self._some_hidden():
-                values.add(self.pattern.outside)
+            if self.pattern.layout is not None and self.num_cells:
+                size = self.pattern.layout.num_tokens
+                count = self.pattern.inner().count if self.pattern.flips else size * (size + 1) // 2
+                values = {self.pattern.inside} if count else set()
+                values |= {self.pattern.outside} if count < size * size else set()
             return np.array(sorted(values), dtype=np.float64)
         assert self.array is not None
         found: set[float] = set()
@@ -67,11 +85,6 @@ class Mask:
         numbers = sorted(value for value in found if not math.isnan(value))
         return np.array(numbers + [math.nan] * any(math.isnan(value) for value in found))
 
-    def _some_hidden(self) -> bool:
-        assert self.pattern is not None
-        layout = self.pattern.layout
-        return layout is not None and layout.num_tokens > 1
-
     def count(self, test: Callable[[Values], Values]) -> int:
         """The number of cells whose value passes `test`, which maps an array of floats to booleans."""
         if self.pattern is None:
@@ -82,9 +95,8 @@ class Mask:
         inside, outside = (bool(test(np.array([value]))[0]) for value in (self.pattern.inside, self.pattern.outside))
         if self.pattern.layout is None:
             return self.num_cells if inside else 0
-        _, firsts, lasts = run_arrays(self.pattern.layout)
         repeats = self.num_cells // max(1, self.shape[-1] * self.shape[-2])
-        allowed = int((lasts - firsts).sum()) * repeats
+        allowed = self.pattern.inner().count * repeats
         return allowed * inside + (self.num_cells - allowed) * outside
 
     def line(self, index: int) -> Values:
@@ -96,8 +108,7 @@ class Mask:
         if self.pattern.layout is None:
             return np.full(self.shape[-1], self.pattern.inside)
         values = np.full(self.shape[-1], self.pattern.outside)
-        rows_, firsts, lasts = run_arrays(self.pattern.layout)
-        for start, end in zip(firsts[rows_ == index], lasts[rows_ == index], strict=True):
+        for start, end in self.pattern.inner().row_runs(index):
             values[start:end] = self.pattern.inside
         return values
 
@@ -113,9 +124,9 @@ class Mask:
             inside, outside = (bool(flag) for flag in allowed(values))
             if self.pattern.layout is None:
                 return Cells.everything(queries, keys) if inside else Cells.nothing(queries, keys)
-            seen = Cells.from_runs(queries, keys, *run_arrays(self.pattern.layout))
             if inside and outside:
                 return Cells.everything(queries, keys)
+            seen = self.pattern.inner()
             return seen if inside else seen.complement() if outside else Cells.nothing(queries, keys)
         assert self.array is not None
         matrix = self.array.reshape(-1, queries, keys)[plane]
@@ -215,15 +226,16 @@ def _from_file(key: str, value: dict[str, Any], folder: Path | None) -> Mask:
 
 
 def _from_shorthand(key: str, value: dict[str, Any]) -> Mask:
-    unknown = set(value) - {"ones", "zeros", "tril", "block_causal", "as", "sentinel", "repeat"}
+    unknown = set(value) - {"ones", "zeros", "tril", "block_causal", "as", "sentinel", "repeat", "flip"}
     kinds = [kind for kind in ("ones", "zeros", "tril", "block_causal") if kind in value]
     if unknown or len(kinds) != 1:
         raise InvalidField(key, sorted(map(str, value)), "a shorthand is one of ones, zeros, tril, block_causal, file")
     kind = kinds[0]
     repeat = fields.wholes(f"{key}.repeat", value.get("repeat", []), 1)
     if kind in ("ones", "zeros"):
-        if set(value) & {"as", "sentinel"}:
-            raise InvalidField(key, sorted(map(str, value)), "\"as\" and \"sentinel\" belong to tril and block_causal")
+        if set(value) & {"as", "sentinel", "flip"}:
+            raise InvalidField(key, sorted(map(str, value)),
+                               "\"as\", \"sentinel\" and \"flip\" belong to tril and block_causal")
         base = fields.wholes(f"{key}.{kind}", value[kind], 1)
         shape, pattern = (*repeat, *base), Pattern(None, float(kind == "ones"), 0.0)
     else:
@@ -238,10 +250,21 @@ def _from_shorthand(key: str, value: dict[str, Any]) -> Mask:
                            "additive": (0.0, fill)}[form]
         if total > MOST_TOKENS:
             raise InvalidField(f"{key}.{kind}", total, f"at most {MOST_TOKENS} tokens can be judged")
-        shape, pattern = (*repeat, total, total), Pattern(pack(lengths), inside, outside)
+        flips = _flips(f"{key}.flip", value.get("flip", []), total)
+        shape, pattern = (*repeat, total, total), Pattern(pack(lengths), inside, outside, flips)
     if not 1 <= len(shape) <= MOST_AXES or 0 in shape:
         raise InvalidField(key, list(shape), "it must have one to four axes, none of them empty")
     return Mask(shape, pattern=pattern, dtype=None)
+
+
+def _flips(key: str, value: Any, total: int) -> tuple[tuple[int, int], ...]:
+    found = []
+    for index, entry in enumerate(fields.items(key, value)):
+        query, place = fields.wholes(f"{key}[{index}]", entry, 0, 2)
+        if max(query, place) >= total:
+            raise InvalidField(f"{key}[{index}]", [query, place], f"the mask has {total} queries and keys")
+        found.append((query, place))
+    return tuple(found)
 
 
 MOST_TOKENS = 1 << 22

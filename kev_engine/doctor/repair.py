@@ -132,7 +132,8 @@ def _mask(facts: Facts, judged: Judged) -> Any:
     if max(queries, judged.should.num_keys) > MOST_WRITTEN:
         return None
     allowed = judged.should.dense()
-    values: Any = {"keep": allowed, "block": ~allowed, "additive": np.where(allowed, 0.0, fill)}[form]
+    kept = allowed.astype(int)
+    values: Any = {"keep": kept, "block": 1 - kept, "additive": np.where(allowed, 0.0, fill)}[form]
     return values.reshape(*leading, *allowed.shape).tolist()
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from types import TracebackType
+from typing import Any
 
 import torch
 
@@ -281,6 +282,11 @@ class Engine:
         if len(questions) > self.config.max_questions:
             raise TooManyQuestions(len(questions), self.config.max_questions)
         return self._intake.take(questions, shared)
+
+    @property
+    def tokenizer(self) -> Any:
+        """The model's own tokenizer, to look things up in; nobody changes it."""
+        return self._tokenizer
 
     def token_texts(self, token_ids: Sequence[int]) -> list[str]:
         """The text of each token by itself, special tokens by their names, for people to look at."""

@@ -58,3 +58,18 @@ def test_pairs_count_each_cell_once(data, queries, keys):
     want = {(int(a), int(b)): int(matrix[readers == a][:, read == b].sum()) for a in readers for b in read}
     assert complete
     assert {(a, b): n for a, b, n in pairs} == {pair: n for pair, n in want.items() if n}
+
+
+def test_a_flipped_cell_of_a_named_mask_is_that_cell():
+    from kev_engine.doctor.masks import read_mask
+    from kev_engine.isolation.layout import pack
+    from kev_engine.isolation.mask import dense
+
+    mask = read_mask("attention_mask", {"block_causal": [2, 3], "flip": [[3, 0], [4, 4], [3, 0]]}, None)
+    right = dense(pack([2, 3]))
+    right[3, 0], right[4, 4] = True, False
+    assert np.array_equal(mask.cells(0, lambda values: values > 0).dense(), right)
+    assert mask.count(lambda values: values > 0) == right.sum()
+    assert np.array_equal(mask.line(3), right[3])
+    hidden = read_mask("attention_mask", {"tril": 1, "as": "block", "flip": [[0, 0]]}, None)
+    assert hidden.distinct().tolist() == [1.0]

@@ -104,12 +104,13 @@ def test_a_picture_is_saved(tmp_path):
 
 
 def test_start_without_torch_and_soon():
-    code = ("import sys, time; start = time.perf_counter(); from kev_engine.doctor import diagnose\n"
+    """Under 1 s of work from the first import to the verdict; of work, because the machine may be busy."""
+    code = ("import sys, time; from kev_engine.doctor import diagnose\n"
             "report = diagnose({'lengths': [2, 2], 'attention_mask': {'ones': [1, 4]}, 'consumer': 'hf'})\n"
             "assert report.verdict == 'error'\n"
-            "assert not {'torch', 'transformers', 'PIL'} & set(sys.modules)\nprint(time.perf_counter() - start)")
+            "assert not {'torch', 'transformers', 'PIL'} & set(sys.modules)\nprint(time.process_time())")
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert float(done.stdout) < 3
+    assert float(done.stdout) < 1
 
 
 def test_32k_tokens_need_no_matrix():

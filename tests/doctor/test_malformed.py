@@ -19,7 +19,7 @@ CASES = [json.loads(path.read_text(encoding="utf-8"))["batch"]
 COUNT = 100_000 if os.environ.get("KEV_SOAK") == "1" else 3000
 ODD = [None, True, False, 0, -1, 1, 2, 3, 7, 10**30, -(10**30), 2**31, 2**62, 0.5, 1e300, math.nan, math.inf, -math.inf,
        "", "x", "-inf", "nan", "12", [], [[]], [[[]]], [0], [1, 2], [[1], [1, 2]], [None], ["a"], {}, {"a": 1},
-       {"ones": [2, 2]}, {"tril": 3}, {"block_causal": [1, 2], "as": "additive", "sentinel": -5},
+       {"ones": [2, 2]}, {"tril": 3, "flip": [[0, 2]]}, {"block_causal": [1, 2], "as": "additive", "sentinel": -5},
        {"ones": [10**9, 10**9]}, {"file": "nowhere.npy"}, {"tril": 10**12}, [[[[[1]]]]], b"x", object, {1: 2},
        np.zeros((2, 3)), np.array([1, 2, 3]), np.array(["a"]), np.zeros((0, 2)), np.float32(1.5), [1, "a", None]]
 EXTRA = ["lengths", "segments", "parents", "pad_segments", "total", "input_ids", "attention_mask", "position_ids",
@@ -99,6 +99,7 @@ def test_null_counts_as_not_given():
     ({"consumer": "cuda"}, "consumer"), ({"position_ids": [[0], [0, 1]]}, "position_ids[1]"),
     ({"mask_dtype": "floaty"}, "mask_dtype"), ({"adapter": {"rank": 3}}, "adapter.rank"),
     ({"attention_mask": [["no"]]}, "attention_mask[0][0]"), ({"cu_seqlens": [0]}, "cu_seqlens"),
+    ({"attention_mask": {"tril": 3, "flip": [[1, 3]]}}, "attention_mask.flip[0]"),
     ({"cu_seqlens_q": [0, 1]}, "cu_seqlens_k"), ({"spans": {"a": [1]}}, "spans.a"), ({"input_ids": []}, "input_ids"),
     ({"token_bytes": ["zz"]}, "token_bytes[0]"), ({"kv_len": 3}, "q_len"), ({"pad_segments": [4]}, "pad_segments"),
 ])
