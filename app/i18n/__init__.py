@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from string import Formatter
 
 from app.i18n import doctor, memory, page, refusals, run
+from app.i18n.ways import in_chinese
 from kev_engine.errors import KevError
 
 EN, ZH = "en", "zh-CN"
@@ -35,6 +36,8 @@ def placeholders(text: str) -> set[str]:
 def sentence(error: KevError, language: str) -> str:
     """The error as one sentence in `language`, from its code and facts."""
     facts = dict(error.facts)
+    if language == ZH and isinstance(facts.get("way_out"), str):
+        facts["way_out"] = in_chinese(str(facts["way_out"]))
     field = str(facts.get("field", ""))
     if error.code == "invalid_field":
         name = say(language, f"field.{field}") if f"field.{field}" in CATALOGUE else field

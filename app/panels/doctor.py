@@ -47,7 +47,7 @@ def build(words: Words, blank: Mapping[str, str]) -> DoctorPanel:
                                           container=True)
                 batch = words.textbox("doctor.batch", hint="doctor.batch_hint", lines=7, max_lines=14,
                                       elem_id="doctor-batch")
-                files = words.file("doctor.files", file_count="multiple", file_types=_UPLOADS, height=92,
+                files = words.file("doctor.files", file_count="multiple", file_types=_UPLOADS,
                                    elem_id="doctor-files")
                 with gr.Row(elem_id="doctor-actions"):
                     examine = words.button("doctor.examine", variant="primary", elem_id="doctor-examine")

@@ -49,10 +49,15 @@ def doctor_window(view: DoctorView, queries: tuple[int, int], keys: tuple[int, i
     judged = drawn(view)
     if judged is None:
         return ""
-    queries = (max(0, queries[0]), min(judged.actual.num_queries, queries[1], queries[0] + MOST_WINDOW))
-    keys = (max(0, keys[0]), min(judged.actual.num_keys, keys[1], keys[0] + MOST_WINDOW))
+    queries = _clamped(queries, judged.actual.num_queries)
+    keys = _clamped(keys, judged.actual.num_keys)
     near = {name: window(cells, queries, keys) for name, cells in _sets(judged).items()}
     return to_json({"queries": queries, "keys": keys, **{name: _listed(cells) for name, cells in near.items()}})
+
+
+def _clamped(stretch: tuple[int, int], size: int) -> tuple[int, int]:
+    first = max(0, stretch[0])
+    return first, min(size, stretch[1], first + MOST_WINDOW)
 
 
 def drawn(view: DoctorView) -> Judged | None:

@@ -35,6 +35,7 @@ def doctor_strip(view: DoctorView) -> str:
             strip[name] = list(values)
     if batch.token_bytes is not None and len(batch.token_bytes) == total and row == 0:
         strip["bytes"] = [data.hex(" ") for data in batch.token_bytes]
+        strip.setdefault("texts", [data.decode("utf-8", "replace") for data in batch.token_bytes])
     given = facts.positions_of(row)
     if given is not None and len(given) == total:
         strip["positions"] = runs(given)

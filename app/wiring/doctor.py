@@ -6,6 +6,7 @@ from typing import Any
 
 import gradio as gr
 
+from app.doctor_presets import EXAMPLES
 from app.handlers.doctor import Change, DoctorHandlers
 from app.panels.doctor import DoctorPanel, example_choices
 from app.session import Session
@@ -25,7 +26,7 @@ def wire(page: Page, panel: DoctorPanel, handlers: DoctorHandlers) -> None:
         return shown(handlers.examine(state, text or "", uploads or []))
 
     def example(state: Session, key: str | None) -> dict[Any, Any]:
-        if not key:
+        if key not in EXAMPLES:
             return {}
         text, change = handlers.example(state, key)
         return {panel.batch: text, panel.files: None, **shown(change)}
@@ -43,12 +44,14 @@ def wire(page: Page, panel: DoctorPanel, handlers: DoctorHandlers) -> None:
             return {panel.map: gr.update(near=handlers.window(state, stretch))}
         return shown(handlers.turn(state, row)) if isinstance(row, int) else {}
 
+    # What is chosen while an answer is on its way must not be lost.
+    latest: dict[str, Any] = {"trigger_mode": "always_last", **QUIET}
     form = [panel.batch, panel.files, panel.examples]
-    panel.examine.click(examine, [page.session, panel.batch, panel.files], places, **QUIET)
-    panel.examples.input(example, [page.session, panel.examples], [*form, *places], **QUIET)
+    panel.examine.click(examine, [page.session, panel.batch, panel.files], places, **latest)
+    panel.examples.input(example, [page.session, panel.examples], [*form, *places], **latest)
     panel.describe.click(describe, [page.session, panel.pieces, panel.template, panel.recorded, panel.tokenizer],
                          [*form, *places], **QUIET)
     panel.clear.click(clear, page.session, [*form, *places], **QUIET)
-    panel.map.select(look, page.session, places, queue=False, **QUIET)
+    panel.map.select(look, page.session, places, queue=False, **latest)
     page.on_language(lambda state, name: {panel.examples: gr.update(choices=example_choices(name)),
                                           **shown(handlers.speak(state, name))}, [panel.examples, *places])

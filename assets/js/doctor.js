@@ -113,8 +113,9 @@ function drawPane(pane, dpr, colours) {
   pen.beginPath();
   pen.rect(edge, edge, side - edge, side - edge);
   pen.clip();
-  pen.translate(edge - view.k * x, edge - view.q * y);
-  const { sets, step } = cells(), ground = { pen, x: x * step, y: y * step, step, dpr };
+  pen.translate(edge, edge);
+  // Places are counted from the corner in sight: far ones would be too large for exact pixels.
+  const { sets, step } = cells(), ground = { pen, x: x * step, y: y * step, left: view.k / step, top: view.q / step, step, dpr };
   const byOwner = pane.side !== "difference";
   for (const band of sets.right) paintRight(ground, band, byOwner, colours);
   if (pane.side === "expected") for (const band of sets.missing) paintRight(ground, band, true, colours);
@@ -144,22 +145,23 @@ function stretch(band, ground) {
 }
 
 function trace(ground, band, from, to) {
-  const { pen, x, y } = ground, [row, , key, keyEnd, slides, grows] = band;
-  const left = (index) => (key + slides * (index - row)) * x, right = (index) => (keyEnd + grows * (index - row)) * x;
+  const { pen, x, y, top } = ground, [row, , key, keyEnd, slides, grows] = band;
+  const left = (index) => (key + slides * (index - row) - ground.left) * x, right = (index) => (keyEnd + grows * (index - row) - ground.left) * x;
+  const down = (index) => (index - top) * y;
   pen.beginPath();
   if (!slides && !grows) {
-    pen.rect(left(from), from * y, right(from) - left(from), (to - from) * y);
+    pen.rect(left(from), down(from), right(from) - left(from), down(to) - down(from));
   } else if (Math.min(x, y) < 2) {
     // With few pixels a cell the stairs become a line.
-    pen.moveTo(left(from), from * y);
-    pen.lineTo(right(from), from * y);
-    pen.lineTo(right(to), to * y);
-    pen.lineTo(left(to), to * y);
+    pen.moveTo(left(from), down(from));
+    pen.lineTo(right(from), down(from));
+    pen.lineTo(right(to), down(to));
+    pen.lineTo(left(to), down(to));
     pen.closePath();
   } else {
-    for (let index = from; index < to; index++) pen.rect(left(index), index * y, right(index) - left(index), y);
+    for (let index = from; index < to; index++) pen.rect(left(index), down(index), right(index) - left(index), y);
   }
-  return [left(from), from * y, right(to - 1), to * y];
+  return [left(from), down(from), right(to - 1), down(to)];
 }
 
 function paintRight(ground, band, byOwner, colours) {
@@ -224,13 +226,12 @@ function hatch(colour, isLeak, dpr, colours) {
   return hatch.made.get(key);
 }
 
-function grid(ground, colours, x, y) {
-  const { pen, dpr } = ground;
+function grid({ pen, dpr }, colours, x, y) {
   pen.strokeStyle = colours.canvas;
   pen.lineWidth = dpr;
   pen.beginPath();
-  for (let key = Math.floor(view.k); key <= view.k + view.cols; key++) { pen.moveTo(key * x, view.q * y); pen.lineTo(key * x, (view.q + view.rows) * y); }
-  for (let query = Math.floor(view.q); query <= view.q + view.rows; query++) { pen.moveTo(view.k * x, query * y); pen.lineTo((view.k + view.cols) * x, query * y); }
+  for (let column = 0; column <= view.cols; column++) { pen.moveTo(column * x, 0); pen.lineTo(column * x, view.rows * y); }
+  for (let row = 0; row <= view.rows; row++) { pen.moveTo(0, row * y); pen.lineTo(view.cols * x, row * y); }
   pen.stroke();
 }
 
@@ -276,14 +277,15 @@ function drawTexts(pen, edge, x, y, dpr, colours) {
 }
 
 function crosshair(pen, point, x, y, dpr, colours) {
+  const left = (point.key - view.k) * x, top = (point.query - view.q) * y;
   pen.fillStyle = pen.strokeStyle = colours.ink;
   pen.globalAlpha = 0.14;
-  pen.fillRect(view.k * x, point.query * y, view.cols * x, Math.max(y, dpr));
-  pen.fillRect(point.key * x, view.q * y, Math.max(x, dpr), view.rows * y);
+  pen.fillRect(0, top, view.cols * x, Math.max(y, dpr));
+  pen.fillRect(left, 0, Math.max(x, dpr), view.rows * y);
   pen.globalAlpha = 1;
   pen.lineWidth = (locked && !cell ? 2 : 1) * dpr;
   const wide = Math.max(x, 5 * dpr), high = Math.max(y, 5 * dpr);
-  pen.strokeRect((point.key + 0.5) * x - wide / 2, (point.query + 0.5) * y - high / 2, wide, high);
+  pen.strokeRect(left + x / 2 - wide / 2, top + y / 2 - high / 2, wide, high);
 }
 
 const segmentAt = (token) => mask.segments.find((part) => part[0] <= token && token < part[1]);

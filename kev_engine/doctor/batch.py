@@ -118,7 +118,8 @@ def read_batch(description: Mapping[str, Any], folder: Path | None = None) -> Ba
     for key, value in entries.items():
         if key not in READERS and key not in MASK_KEYS:
             near = get_close_matches(key, [*READERS, *MASK_KEYS], n=1)
-            raise InvalidField(key, value, f"no such key is known{f'; did you mean {near[0]!r}?' if near else ''}")
+            way_out = f"no such key is known; did you mean {near[0]!r}?" if near else "no such key is known"
+            raise InvalidField(key, value, way_out)
         if value is not None:
             values[key] = _read_mask_key(key, value, folder) if key in MASK_KEYS else READERS[key](key, value)
     if values.get("cu_seqlens") is not None and "cu_dtype" not in values and hasattr(entries["cu_seqlens"], "detach"):
