@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from benchmarks import gpu
 from kev_engine.attention.base import LayerFacts
 from kev_engine.attention.dense import DenseBackend
 from kev_engine.attention.flash import FlashBackend
@@ -309,3 +310,19 @@ def test_kernels_are_any_object_with_the_two_calls():
         flash_attn_with_kvcache=flash_standin.flash_attn_with_kvcache,
     )
     assert FlashBackend(kernels, "cpu").kernels is kernels
+
+
+def test_the_gpu_benchmark_says_in_one_sentence_what_it_lacks(monkeypatch):
+    monkeypatch.setattr("sys.argv", ["gpu"])
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(SystemExit, match=r"^benchmarks\.gpu needs a CUDA device .*none\.$"):
+        gpu.main()
+
+
+@pytest.mark.parametrize(("window", "softcap"), [(None, None), (100, 20.0)])
+def test_the_gpu_benchmarks_check_passes_on_the_standin_and_sees_a_mutant(window, softcap):
+    """What decides there whether flash is right, run here."""
+    shape, layer = KVShape(1, 2, 64, HALF), LayerFacts(0, 0.125, window, softcap)
+    unit = gpu.LAST_PLACE[HALF]
+    assert gpu.worst_difference(FlashBackend(flash_standin, "cpu"), CPU, shape, layer, 2, scale=300) <= 2 * unit
+    assert gpu.worst_difference(Mutant(one_key_less), CPU, shape, layer, 2, scale=300) > 10 * unit
