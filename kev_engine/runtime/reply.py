@@ -7,7 +7,6 @@ import time
 from collections.abc import Sequence as Many
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import takewhile
 
 import numpy as np
 import torch
@@ -106,10 +105,8 @@ class Reply:
         return self._delta(text, first)
 
     def _guess(self, drafter: Drafter) -> list[int]:
-        """What the next step tries: never a token that ends the answer, and only what the grammar lets through."""
+        """What the next step tries; of a grammar only what it lets through."""
         guesses = drafter.guess(self.sequence.tokens, self.sequence.num_projected - len(self.sequence.tokens))
-        if self.grammar is not None or not self.question.ignore_eos:
-            guesses = list(takewhile(lambda guess: guess not in self.stop_token_ids, guesses))
         return guesses if self.grammar is None else guesses[: self.grammar.count_allowed(guesses)]
 
     def _delta(self, text: str, first: int) -> TextDelta:

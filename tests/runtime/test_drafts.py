@@ -150,6 +150,8 @@ def test_forced_rejections_leave_nothing_behind(
     drafted = engine.ask(mixed(6))
     assert essences(drafted) == essences(plain)
     assert drafted.stats.draft_proposed - drafted.stats.draft_accepted > 150
+    [opened] = [answer for answer in drafted.answers if answer.question_id == "open"]
+    assert opened.token_ids[-1] in engine._facts.stop_token_ids, "no stop token was ever guessed"
 
 
 class PoisoningRunner(ModelRunner):
