@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Session:
-    """What was chosen last, the run it looks at and the stream that feeds it, the memory planned, the batch examined."""
+    """What was chosen last, the run looked at and the stream that feeds it, the memory planned, the batch examined."""
 
     preset: str
     language: str = EN

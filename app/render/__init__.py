@@ -5,14 +5,14 @@ from app.render.doctor import doctor_map, doctor_window
 from app.render.doctor_findings import doctor_findings, doctor_repair
 from app.render.doctor_strip import doctor_strip
 from app.render.kv import kv_gauge
-from app.render.mask import OTHERS_COLOUR, RESERVED_COLOUR, cell, mask_story, prompt_texts
+from app.render.mask import cell, mask_story, prompt_texts
 from app.render.masthead import masthead
 from app.render.screen import screen
 from app.render.text import escape, figure, imported, mib, note, sentence_line, to_json
 from app.render.verdict import summary, verdict
 
 __all__ = [
-    "OTHERS_COLOUR", "RESERVED_COLOUR", "answer", "cell", "doctor_findings", "doctor_map", "doctor_repair",
-    "doctor_strip", "doctor_window", "escape", "figure", "imported", "kv_gauge", "mask_story", "masthead", "mib", "note",
-    "prompt_texts", "screen", "sentence_line", "summary", "to_json", "verdict",
+    "answer", "cell", "doctor_findings", "doctor_map", "doctor_repair", "doctor_strip", "doctor_window", "escape",
+    "figure", "imported", "kv_gauge", "mask_story", "masthead", "mib", "note", "prompt_texts", "screen",
+    "sentence_line", "summary", "to_json", "verdict",
 ]
