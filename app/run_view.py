@@ -16,6 +16,35 @@ QUEUED, STREAMING, ERROR = "queued", "streaming", "error"
 
 
 @dataclass(frozen=True)
+class DeviceMemory:
+    """Bytes on the device beside the keys and values: the model's weights, the resident adapters, and what is free."""
+
+    weights: int
+    adapters: int
+    free: int | None
+
+
+@dataclass(frozen=True)
+class StepRun:
+    """Forwards of one composition, one behind the other.
+
+    `rows` of the first are (segment, start, number of new tokens); in each later one every row is a single token, one
+    position further on. (A run of 500 steps is a handful of these.)
+    """
+
+    first: int
+    count: int
+    rows: tuple[tuple[int, int, int], ...]
+
+    def goes_on(self, rows: tuple[tuple[int, int, int], ...]) -> bool:
+        """Whether a forward of these rows is the next of this stretch."""
+        return len(rows) == len(self.rows) and all(
+            segment == before and num_new == num_before == 1 and start == start_before + self.count
+            for (segment, start, num_new), (before, start_before, num_before) in zip(rows, self.rows, strict=True)
+        )
+
+
+@dataclass(frozen=True)
 class SampleView:
     """One answer to a question, so far."""
 
@@ -81,6 +110,11 @@ class RunView:
     cards: Mapping[str, CardView] = field(default_factory=dict)
     plan: PlanMade | None = None
     step: Step | None = None
+    steps: tuple[StepRun, ...] = ()
+    """Every forward of the run so far."""
+    kv_used: tuple[int, ...] = ()
+    """Bytes of KV memory that held tokens after each forward."""
+    memory: DeviceMemory | None = None
     executed: tuple[int, ...] = ()
     """Tokens of each segment that went through the model, prompt and generated: those whose keys exist."""
     run: RunFinished | None = None
@@ -94,7 +128,8 @@ class RunView:
             case PlanMade():
                 return replace(self, plan=event, executed=(0,) * event.layout.num_segments)
             case Step():
-                return replace(self, step=event, executed=self._executed_after(event))
+                return replace(self, step=event, executed=self._executed_after(event), steps=self._steps_after(event),
+                               kv_used=(*self.kv_used, event.kv.bytes_used))
             case TextDelta():
                 card = self.cards.get(event.question_id, CardView())
                 sample = card.sample(event.sample)
@@ -113,6 +148,14 @@ class RunView:
 
     def with_card(self, question_id: str, card: CardView) -> RunView:
         return replace(self, cards={**self.cards, question_id: card})
+
+    def _steps_after(self, step: Step) -> tuple[StepRun, ...]:
+        rows = tuple((segment, chunk.start, chunk.num_new)
+                     for chunk, segment in zip(step.plan.chunks, step.segments, strict=True))
+        if self.steps and self.steps[-1].goes_on(rows):
+            last = self.steps[-1]
+            return (*self.steps[:-1], replace(last, count=last.count + 1))
+        return (*self.steps, StepRun(step.index, 1, rows))
 
     def _executed_after(self, step: Step) -> tuple[int, ...]:
         assert self.plan is not None

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from app import question_file, render
@@ -13,8 +14,9 @@ from app.board import Board
 from app.forms import LOCAL, Limits, Parsed, parse_all
 from app.live_engine import LiveEngine
 from app.question_file import QuestionFile
-from app.run_view import QUEUED, STREAMING, CardView, RunView
+from app.run_view import QUEUED, STREAMING, CardView, DeviceMemory, RunView
 from app.session import Session
+from app.token_texts import TokenTexts
 from kev_engine import Finished, KevError, PlanMade, Refused, RunFinished
 from kev_engine.errors import EngineFailed
 
@@ -41,6 +43,10 @@ class RunHandlers:
 
     engine: Engine | LiveEngine
     limits: Limits = LOCAL
+
+    @cached_property
+    def token_texts(self) -> TokenTexts:
+        return TokenTexts(self.engine)
 
     def facts(self) -> dict[str, str]:
         """What the cards know of the engine: the adapters they may name (name, label), and the default temperature."""
@@ -89,6 +95,8 @@ class RunHandlers:
         try:
             for event in session.stream:
                 session.view = session.view.after(event)
+                if isinstance(event, PlanMade | RunFinished):
+                    session.view = replace(session.view, memory=self._memory())
                 now = time.monotonic()
                 if isinstance(event, _AT_ONCE) or now - drawn_at >= TICK_SECONDS:
                     drawn_at = now
@@ -122,25 +130,29 @@ class RunHandlers:
 
     def clear(self, session: Session) -> Change:
         """The screen without a run."""
-        session.view = RunView(number=session.view.number)
+        session.view = RunView(number=session.view.number, memory=self._memory())
         return self._changed(session, {})
 
     def cell(self, session: Session, row: int) -> str:
         """The sentence about the query that was clicked in the mask."""
-        return render.cell(session.view, row, self.engine.token_texts, session.language)
+        return render.cell(session.view, row, self.token_texts, session.language)
 
     def blank(self, language: str) -> Change:
         """The screen before the first run."""
-        return render.screen(RunView(), self.engine.info, self.engine.token_texts, language)
+        return render.screen(RunView(memory=self._memory()), self.engine.info, self.token_texts, language)
 
     def masthead(self, language: str) -> str:
         return render.masthead(self.engine.info, self.engine.temperature.current(), language)
 
+    def _memory(self) -> DeviceMemory:
+        adapters = sum(item.num_bytes for item in self.engine.adapters.list() if item.is_resident)
+        return DeviceMemory(self.engine.info.weight_bytes, adapters, self.engine.free_bytes())
+
     def _changed(self, session: Session, shown: dict[str, str], event: Event | None = None) -> Change:
         """What differs from `shown`, which is brought up to date."""
-        screen = render.screen(session.view, self.engine.info, self.engine.token_texts, session.language)
+        screen = render.screen(session.view, self.engine.info, self.token_texts, session.language)
         if isinstance(event, PlanMade):
-            screen[TEXTS] = render.prompt_texts(session.view, self.engine.token_texts)
+            screen[TEXTS] = render.prompt_texts(session.view, self.token_texts)
         changed = {name: value for name, value in screen.items() if shown.get(name) != value}
         shown.update(changed)
         return changed

@@ -59,11 +59,13 @@ def build(
                 audit = words.button("audit", elem_id="audit")
             with gr.Column(elem_classes="instrument", elem_id="mask-panel"):
                 mask = gr.HTML(
-                    blank["mask"], texts="[]", html_template=template("mask.html"), js_on_load=script("mask.js"),
+                    blank["mask"], texts="[]", html_template=template("mask/mask.html"),
+                    js_on_load=script(*(f"mask/{name}.js" for name in ("story", "shapes", "painters", "main"))),
                     elem_id="mask")
                 cell = gr.HTML("", elem_id="cell")
             with gr.Column(elem_classes="instrument", elem_id="kv-panel"):
-                kv = gr.HTML(blank["kv"], html_template=template("kv.html"), js_on_load=script("kv.js"), elem_id="kv")
+                kv = gr.HTML(blank["kv"], html_template=template("kv/kv.html"), js_on_load=script("kv/kv.js"),
+                             elem_id="kv")
             with gr.Column(elem_classes="instrument", elem_id="verdict-panel"):
                 verdict = gr.HTML(blank["verdict"], elem_id="verdict")
                 summary = gr.HTML(blank["summary"], elem_id="summary")

@@ -2,13 +2,13 @@
 
 from app.render.answer import answer
 from app.render.kv import kv_gauge
-from app.render.mask import OTHERS_COLOUR, RESERVED_COLOUR, cell, mask_story, prompt_texts
+from app.render.mask import cell, mask_story, prompt_texts
 from app.render.masthead import masthead
 from app.render.screen import screen
 from app.render.text import escape, figure, imported, mib, note, sentence_line, to_json
 from app.render.verdict import summary, verdict
 
 __all__ = [
-    "OTHERS_COLOUR", "RESERVED_COLOUR", "answer", "cell", "escape", "figure", "imported", "kv_gauge", "mask_story",
+    "answer", "cell", "escape", "figure", "imported", "kv_gauge", "mask_story",
     "masthead", "mib", "note", "prompt_texts", "screen", "sentence_line", "summary", "to_json", "verdict",
 ]

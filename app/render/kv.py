@@ -1,58 +1,60 @@
-"""The memory of the run as the gauge gets it."""
+"""The memory of the run as the gauge gets it: bytes and blocks, no words."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from app.i18n import say, texts
-from app.render.mask import OTHERS_COLOUR, RESERVED_COLOUR, colour
-from app.render.text import mib, to_json
+from app.render.mask import colour
+from app.render.text import to_json
 from app.run_view import RunView
-from kev_engine.runtime.events import FREE, OTHERS, RESERVED
+from kev_engine.runtime.events import FREE
 
 if TYPE_CHECKING:
     from kev_engine.runtime.engine import EngineInfo
     from kev_engine.runtime.events import KVUsage
 
+MOST_POINTS = 240
+"""The line over the run is at most so many points long; a longer run shows the largest value of each stretch."""
 
-def kv_gauge(view: RunView, info: EngineInfo, language: str) -> str:
-    """What the gauge draws: bytes by question, and the blocks in use (index, colour, tables, generation)."""
-    words = {key: text for key, text in texts(language).items() if key.startswith("kv.")}
-    budget = f"{mib(info.kv_bytes_budget)} MiB"
-    base: dict[str, object] = {"words": words, "scale": info.kv_bytes_budget, "predicted": 0, "scale_text": ""}
+
+def kv_gauge(view: RunView, info: EngineInfo) -> str:
+    """What the gauge draws: bytes by segment, the blocks not free, the use over the run, and the device around it.
+
+    A stretch of blocks is `[first, count, segment or OTHERS or RESERVED, tables each stands in, generation]`.
+    """
+    memory = view.memory
+    base = {"budget": info.kv_bytes_budget, "per_token": info.bytes_per_token,
+            "device": None if memory is None else [memory.weights, memory.adapters, memory.free]}
     if view.step is None or view.plan is None:
-        per_token = f"{info.bytes_per_token / 1024:,.1f} KiB"
-        figures = say(language, "kv.empty", budget=budget, per_token=per_token)
-        return to_json({**base, "stacks": [], "blocks": [], "total": 0, "figures": figures, "label": figures})
-    kv = view.step.kv
-    names = [segment.name for segment in view.plan.segments]
-    colours = [colour(segment) for segment in view.plan.segments]
-    stacks = [[colours[k], names[k], size] for k, size in enumerate(kv.bytes_by_segment) if size]
-    if kv.bytes_others:
-        stacks.append([OTHERS_COLOUR, words["kv.others"], kv.bytes_others])
-    blocks = _blocks(kv, colours, names, language)
-    total = len(kv.block_owner) - 1
-    figures = say(language, "kv.used", used=mib(kv.bytes_used), budget=budget, peak=mib(kv.bytes_peak),
-                  predicted=mib(view.plan.kv_bytes_predicted))
-    label = say(language, "kv.label", used=sum(block[1] != RESERVED_COLOUR for block in blocks), total=total)
-    predicted = view.plan.kv_bytes_predicted
+        return to_json({**base, "segments": [], "blocks": [], "total": 0, "scale": info.kv_bytes_budget})
+    kv, predicted = view.step.kv, view.plan.kv_bytes_predicted
     need = max(predicted + kv.bytes_others, kv.bytes_used)
-    if need * 4 < info.kv_bytes_budget:
+    cached = [count for count, parent in zip(view.step.cached, view.plan.layout.parents, strict=False)
+              if parent is None]
+    return to_json({
+        **base,
+        "segments": [[colour(info), info.name, size]
+                     for info, size in zip(view.plan.segments, kv.bytes_by_segment, strict=True)],
+        "others": kv.bytes_others, "used": kv.bytes_used, "peak": kv.bytes_peak, "predicted": predicted,
+        "kept": kv.bytes_kept, "cached": sum(cached), "hits": sum(count > 0 for count in cached),
+        "blocks": _stretches(kv), "total": len(kv.block_owner) - 1, "line": _line(view.kv_used),
         # Against a large budget a small run would be a hair: the bar ends a little above its need, and says so.
-        scale = need * 5 // 4
-        base |= {"scale": scale, "scale_text": say(language, "kv.scale", size=mib(scale))}
-    base |= {"predicted": predicted}
-    return to_json({**base, "stacks": stacks, "blocks": blocks, "total": total, "figures": figures, "label": label})
+        "scale": need * 5 // 4 if need * 4 < info.kv_bytes_budget else info.kv_bytes_budget,
+    })
 
 
-def _blocks(kv: KVUsage, colours: Sequence[int], names: Sequence[str], language: str) -> list[list[object]]:
-    """The blocks not free, without the zero block: index from 0, colour, owner, tables it stands in, generation."""
-    nobody = {OTHERS: (OTHERS_COLOUR, say(language, "kv.others")),
-              RESERVED: (RESERVED_COLOUR, say(language, "kv.reserved"))}
-    blocks: list[list[object]] = []
+def _stretches(kv: KVUsage) -> list[list[int]]:
+    """The blocks not free, without the zero block, counted from 0; neighbours that are alike as one stretch."""
+    found: list[list[int]] = []
     for index in (kv.block_owner != FREE).nonzero()[0].tolist():
-        owner = int(kv.block_owner[index])
-        paint, name = nobody[owner] if owner < 0 else (colours[owner], names[owner])
-        blocks.append([index - 1, paint, name, int(kv.block_refs[index]), int(kv.block_generation[index])])
-    return blocks
+        alike = [int(kv.block_owner[index]), int(kv.block_refs[index]), int(kv.block_generation[index])]
+        if found and found[-1][2:] == alike and found[-1][0] + found[-1][1] == index - 1:
+            found[-1][1] += 1
+        else:
+            found.append([index - 1, 1, *alike])
+    return found
+
+
+def _line(values: tuple[int, ...]) -> list[int]:
+    size = -(-len(values) // MOST_POINTS)
+    return [max(values[at:at + size]) for at in range(0, len(values), size)] if values else []

@@ -6,63 +6,50 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from app.board import CARD_IDS
-from app.i18n import say, texts
+from app.i18n import say
 from app.render.text import escape, to_json
 from app.run_view import RunView
 from kev_engine.isolation import mask
-from kev_engine.runtime.events import OTHERS
 
 if TYPE_CHECKING:
-    from kev_engine import PackedLayout, Step
     from kev_engine.runtime.events import SegmentInfo
 
 TokenTexts = Callable[[Sequence[int]], Sequence[str]]
-SHARED_COLOUR, OTHERS_COLOUR, RESERVED_COLOUR = -1, -2, -3
-"""Colours of a canvas that are no question's; 0 and more are the cards' own."""
+SHARED_COLOUR = -1
+"""The colour of a canvas that is no question's; 0 and more are the cards' own."""
 
 
-def mask_story(view: RunView, token_texts: TokenTexts, language: str) -> str:
-    """What the canvas draws: segments, the bands of allowed cells, and the last step's rows. Never a matrix."""
-    words = {key: text for key, text in texts(language).items() if key.startswith("mask.")}
-    words["base"] = say(language, "base")
+def mask_story(view: RunView, token_texts: TokenTexts) -> str:
+    """What the canvas draws: segments, the bands of allowed cells, and every step's rows. Never a matrix, no words.
+
+    A step is `[first, count, rows]` (app/run_view.StepRun), a band `[row, row_end, key, key_end, grows]`.
+    """
     if view.plan is None or (layout := view.layout) is None:
-        label = words["mask.empty"]
-        return to_json({"size": 0, "segments": [], "bands": [], "step": None, "words": words, "label": label})
+        return to_json({"size": 0, "segments": [], "bands": [], "steps": [], "allowed": 0})
     segments = [
         {
-            "name": info.name, "colour": colour(info), "start": start, "end": end,
+            "name": info.name, "colour": colour(info), "shared": info.is_shared, "start": start, "end": end,
             "prompt": view.plan.layout.lengths[k], "done": view.executed[k], "adapter": info.adapter,
-            "first": layout.position_starts[k],
+            "first": layout.position_starts[k], "parent": layout.parents[k],
             "texts": list(token_texts(view.generated(k))),
         }
         for k, (info, (start, end)) in enumerate(zip(view.plan.segments, layout.intervals, strict=True))
     ]
     bands = [[b.row, b.row_end, b.key, b.key_end, int(b.grows)] for b in mask.bands(layout)]
-    label = say(language, "mask.label", segments=layout.num_segments, tokens=layout.num_tokens,
-                allowed=mask.count_allowed(layout))
-    step = _step(view.step, layout) if view.step is not None else None
-    return to_json({"size": layout.num_tokens, "segments": segments, "bands": bands, "step": step, "words": words,
-                  "label": label})
+    steps = [[one.first, one.count, one.rows] for one in view.steps]
+    return to_json({"size": layout.num_tokens, "segments": segments, "bands": bands, "steps": steps,
+                    "allowed": mask.count_allowed(layout)})
 
 
-def _step(step: Step, layout: PackedLayout) -> dict[str, object]:
-    """The last forward: for each chunk its rows, and its keys as stretches of the story of one segment each."""
-    rows: list[dict[str, object]] = []
-    for chunk, segment in zip(step.plan.chunks, step.segments, strict=True):
-        keys: list[list[int]] = []
-        if segment == OTHERS:
-            keys.append([OTHERS_COLOUR, 0, chunk.num_keys])
-        else:
-            for member in layout.lineage(segment):
-                first = layout.position_starts[member]
-                keys.append([member, first, min(chunk.num_keys, first + layout.lengths[member])])
-        rows.append({"segment": segment, "start": chunk.start, "num_new": chunk.num_new, "keys": keys})
-    return {"index": step.index, "rows": rows}
+TEXT_BORDER = "\x7f"
+"""Stands between two token texts; JSON writes this character as it is, one byte long."""
 
 
 def prompt_texts(view: RunView, token_texts: TokenTexts) -> str:
-    """The text of each prompt token of each segment, for the hover line; sent once a run."""
-    return to_json([list(token_texts(info.token_ids)) for info in view.plan.segments] if view.plan else [])
+    """The token texts of each segment's prompt, joined to one text each; sent once a run."""
+    infos = view.plan.segments if view.plan else ()
+    return to_json([TEXT_BORDER.join(text.replace(TEXT_BORDER, "␡") for text in token_texts(info.token_ids))
+                    for info in infos])
 
 
 def cell(view: RunView, row: int, token_texts: TokenTexts, language: str) -> str:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def screen(view: RunView, info: EngineInfo, token_texts: TokenTexts, language: str) -> dict[str, str]:
     """Everything of the run tab that a run changes, by the name of its place."""
     shown = {f"answer_{name}": answer(view.cards.get(name), view, name, language) for name in CARD_IDS}
-    shown["mask"] = mask_story(view, token_texts, language)
-    shown["kv"] = kv_gauge(view, info, language)
+    shown["mask"] = mask_story(view, token_texts)
+    shown["kv"] = kv_gauge(view, info)
     shown["verdict"] = verdict(view, language)
     shown["summary"] = summary(view, language)
     return shown

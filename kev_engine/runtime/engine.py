@@ -20,6 +20,7 @@ from kev_engine.config import EngineConfig
 from kev_engine.errors import EngineBusy, EngineClosed, KevError, TooManyQuestions
 from kev_engine.isolation.faults import fault_named
 from kev_engine.models.load import load
+from kev_engine.models.memory import available_bytes
 from kev_engine.models.progress import Progress, silent
 from kev_engine.models.sources import resolve
 from kev_engine.models.tokens import untrained_ids
@@ -58,6 +59,7 @@ class EngineInfo:
     bytes_per_token: int
     block_size: int
     load_seconds: float
+    weight_bytes: int = 0
 
 
 class RunStream:
@@ -137,6 +139,7 @@ class Engine:
             threads=torch.get_num_threads(), max_context=facts.max_context, vocab_size=facts.vocab_size,
             kv_bytes_budget=self._pool.num_usable * block_bytes, bytes_per_token=self._shape.bytes_per_token,
             block_size=block_size, load_seconds=loaded.seconds,
+            weight_bytes=sum(weight.nbytes for weight in loaded.model.parameters()),
         )
         self._is_closed = False
         for name, path in self.config.adapters.items():
@@ -281,6 +284,11 @@ class Engine:
         if len(questions) > self.config.max_questions:
             raise TooManyQuestions(len(questions), self.config.max_questions)
         return self._intake.take(questions, shared)
+
+    def free_bytes(self) -> int | None:
+        """Memory that can still be taken on the device, in bytes; None where the system does not tell."""
+        device = torch.device(self.info.device)
+        return budget.free_bytes(device) if device.type == "cuda" else available_bytes()
 
     def token_texts(self, token_ids: Sequence[int]) -> list[str]:
         """The text of each token by itself, special tokens by their names, for people to look at."""

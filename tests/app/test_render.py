@@ -4,21 +4,22 @@ from __future__ import annotations
 
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from app import render
-from app.board import Board
-from app.i18n import EN, LANGUAGES, say
+from app.board import CARD_IDS, Board
+from app.i18n import EN, LANGUAGES
 from app.question_file import QuestionFile
 from app.run_view import CardView, RunView, SampleView
 from kev_engine import PlanMade, Step, StepPlan, pack
 from kev_engine.errors import UnknownAdapter
 from kev_engine.isolation import mask
 from kev_engine.isolation.plan import Chunk
-from kev_engine.runtime.events import OTHERS, KVUsage, SegmentInfo
+from kev_engine.runtime.events import OTHERS, RESERVED, KVUsage, SegmentInfo
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = ["${alert(1)}", "`${1+1}`", "<img src=x onerror=alert(1)>", "</script><script>", "{{value}}", "\" onload='x'"]
@@ -28,11 +29,16 @@ def texts_of(ids):
     return [f"t{token}" for token in ids]
 
 
+NONE = np.zeros(0, np.int64)
+USAGE = KVUsage(32, 64, 2000, 32, (16,), 16, np.array([-1, 0, OTHERS, RESERVED, -1]), np.array([0, 2, 1, 1, 0]),
+                np.array([0, 1, 1, 1, 0]))
+
+
 def view_of(lengths, parents, generated, others=0):
     """A run whose prompts were prefilled, and whose segments then generated so many tokens each."""
     layout = pack(lengths, parents)
     infos = tuple(
-        SegmentInfo("ABCDEFGH"[k % 8] if not is_parent else f"ctx{k}", tuple(range(length)), is_shared=is_parent)
+        SegmentInfo(CARD_IDS[k % 32] if not is_parent else f"ctx{k}", tuple(range(length)), is_shared=is_parent)
         for k, (length, is_parent) in enumerate(zip(lengths, [k in parents for k in range(len(lengths))], strict=True))
     )
     plan = PlanMade(layout, infos, 1000, 2000)
@@ -44,9 +50,7 @@ def view_of(lengths, parents, generated, others=0):
     rows = sum(chunk.num_new for chunk in chunks)
     none = np.zeros(0, np.int64)
     step_plan = StepPlan(tuple(chunks), np.zeros(rows, np.int64), none, none, none, none, none, none, 16)
-    owner = np.array([-1, 0, OTHERS, -3, -1])
-    usage = KVUsage(32, 64, 2000, 32, (16, *[0] * (len(lengths) - 1)), 16, owner, np.array([0, 2, 1, 1, 0]),
-                    np.array([0, 1, 1, 1, 0]))
+    usage = replace(USAGE, bytes_by_segment=(16, *[0] * (len(lengths) - 1)))
     step = Step(3, step_plan, tuple(owners), tuple(n + g for n, g in zip(lengths, generated, strict=True)), usage,
                 1, 1, 1)
     cards = {info.name: CardView(samples=(SampleView(token_ids=tuple(range(50))),))
@@ -77,7 +81,7 @@ def cells_of(story):
 def test_the_canvas_gets_exactly_the_rule(seed):
     lengths, parents, generated = random_tree(seed)
     view = view_of(lengths, parents, generated)
-    story = json.loads(render.mask_story(view, texts_of, EN))
+    story = json.loads(render.mask_story(view, texts_of))
     assert np.array_equal(cells_of(story), mask.dense(pack([n + g for n, g in zip(lengths, generated, strict=True)],
                                                            parents)))
     for part, length, more in zip(story["segments"], lengths, generated, strict=True):
@@ -87,7 +91,7 @@ def test_the_canvas_gets_exactly_the_rule(seed):
 def test_a_leaking_band_would_be_seen():
     """The comparison above can fail: one key more in one band, and the cells differ."""
     view = view_of([3, 4], [None, None], [0, 0])
-    story = json.loads(render.mask_story(view, texts_of, EN))
+    story = json.loads(render.mask_story(view, texts_of))
     story["bands"][1][2] -= 1
     assert not np.array_equal(cells_of(story), mask.dense(pack([3, 4])))
 
@@ -96,18 +100,58 @@ def test_a_leaking_band_would_be_seen():
 def test_the_step_lists_each_key_once_and_strangers_without_name(seed):
     lengths, parents, generated = random_tree(seed)
     view = view_of(lengths, parents, generated, others=2)
-    story = json.loads(render.mask_story(view, texts_of, EN))
-    for row in story["step"]["rows"]:
-        edges = [0] + [end for _, _, end in row["keys"]]
-        assert [first for _, first, _ in row["keys"]] == edges[:-1]
-        assert edges[-1] == row["start"] + row["num_new"]
-    assert story["step"]["rows"][-1] == {"segment": OTHERS, "start": 5, "num_new": 2,
-                                         "keys": [[render.OTHERS_COLOUR, 0, 7]]}
+    story = json.loads(render.mask_story(view, texts_of))
+    [(first, count, rows)] = story["steps"]
+    assert (first, count) == (3, 1)
+    assert rows[-1] == [OTHERS, 5, 2]
+    for segment, start, num_new in rows[:-1]:
+        part = story["segments"][segment]
+        assert (start, num_new) == (part["first"], part["end"] - part["start"])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_steps_of_a_run_unfold_to_what_was_executed(seed):
+    """Prompts, decodes, endings, drafts and strangers in any order: the stretches give every row of every step back."""
+    chance = random.Random(seed)
+    starts, executed = dict.fromkeys(range(4), 0), []
+    view = RunView().after(PlanMade(pack([5] * 4), (SegmentInfo("A", (1,) * 5),) * 4, 0, 0))
+    for index in range(60):
+        alive = [k for k in starts if k * 9 < 60 - index] or [0]
+        rows = [(k, starts[k], chance.choice([1, 1, 1, 1, 4])) for k in alive]
+        if chance.random() < 0.2:
+            rows.append((OTHERS, chance.randint(0, 9), 1))
+        for k, start, count in rows:
+            starts[k] = start + count
+        starts.pop(OTHERS, None)
+        executed.append(rows)
+        plan = StepPlan(tuple(Chunk(0, start, count) for _, start, count in rows), *[NONE] * 7, 16)
+        view = view.after(Step(index, plan, tuple(k for k, _, _ in rows), (), USAGE, 1, 1, 1))
+    unfolded = [
+        [(segment, start + on, count) for segment, start, count in stretch.rows]
+        for stretch in view.steps for on in range(stretch.count)
+    ]
+    assert unfolded == executed
+    assert len(view.steps) < 60
+
+
+def test_a_long_run_travels_in_a_few_hundred_kilobytes():
+    """32 questions of 1,000 tokens each, 400 steps on: what one frame of each picture sends."""
+    view = view_of([1000] * 32, [None] * 32, [0] * 32)
+    for index in range(400):
+        plan = StepPlan(tuple(Chunk(k, 1000 + index, 1) for k in range(32)), *[NONE] * 7, 16)
+        view = view.after(replace(view.step, index=4 + index, plan=plan, segments=tuple(range(32))))
+    story = render.mask_story(view, texts_of)
+    texts = render.prompt_texts(view, lambda ids: [" token"] * len(ids))
+    assert json.loads(story)["size"] == 32 * 1400
+    assert len(story) < 300_000
+    assert len(texts) < 300_000
+    info = type("Info", (), {"kv_bytes_budget": 2**30, "bytes_per_token": 1024})
+    assert len(render.kv_gauge(view, info)) < 20_000
 
 
 def test_the_mask_never_travels_as_a_matrix():
     view = view_of([4000, 4000], [None, None], [0, 0])
-    assert len(render.mask_story(view, texts_of, EN)) < 4000
+    assert len(render.mask_story(view, texts_of)) < 4000
 
 
 @pytest.mark.parametrize("text", HOSTILE)
@@ -151,11 +195,29 @@ def test_a_clicked_query_tells_the_runs_of_the_rule():
 def test_the_gauge_lists_blocks_in_use_without_the_zero_block():
     view = view_of([3], [None], [0])
     info = type("Info", (), {"kv_bytes_budget": 2000, "bytes_per_token": 1024})
-    gauge = json.loads(render.kv_gauge(view, info, EN))
+    gauge = json.loads(render.kv_gauge(view, info))
     assert gauge["total"] == 4
-    assert [(block[0], block[1], block[3]) for block in gauge["blocks"]] == [
-        (0, 0, 2), (1, render.OTHERS_COLOUR, 1), (2, render.RESERVED_COLOUR, 1)]
-    assert gauge["stacks"][-1][1] == say(EN, "kv.others")
+    assert gauge["blocks"] == [[0, 1, 0, 2, 1], [1, 1, OTHERS, 1, 1], [2, 1, RESERVED, 1, 1]]
+    assert (gauge["segments"], gauge["others"]) == ([[0, "A", 16]], 16)
+
+
+def test_blocks_that_are_alike_travel_as_one_stretch():
+    owner = np.array([-1] + [0] * 300 + [1] * 4 + [-1] * 8 + [1] * 2)
+    ones = np.ones(315, int)
+    usage = replace(USAGE, bytes_by_segment=(300, 6), block_owner=owner, block_refs=ones, block_generation=ones)
+    view = view_of([3, 3], [None, None], [0, 0])
+    view = view.after(replace(view.step, kv=usage))
+    info = type("Info", (), {"kv_bytes_budget": 2000, "bytes_per_token": 1024})
+    blocks = json.loads(render.kv_gauge(view, info))["blocks"]
+    assert blocks == [[0, 300, 0, 1, 1], [300, 4, 1, 1, 1], [312, 2, 1, 1, 1]]
+
+
+def test_the_line_over_a_long_run_keeps_its_peak():
+    view = replace(view_of([3], [None], [0]), kv_used=(*range(1000), 5000, *range(1000)))
+    info = type("Info", (), {"kv_bytes_budget": 2000, "bytes_per_token": 1024})
+    line = json.loads(render.kv_gauge(view, info))["line"]
+    assert len(line) <= 240
+    assert max(line) == 5000
 
 
 @pytest.mark.parametrize(("value", "text"), [(0, "0"), (3.2e-6, "3e-6"), (1e-12, "1e-12"), (8.34, "8.34"),

@@ -1,0 +1,179 @@
+"""The mask as a person reads it: what it draws is the rule's, at any size, and everything is reachable by keyboard."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from playwright.sync_api import Page, expect
+
+from app import render
+from app.i18n import EN, say
+from kev_engine import StepPlan, pack
+from kev_engine.isolation import mask
+from kev_engine.isolation.plan import Chunk
+from tests.app.test_render import NONE, random_tree, texts_of, view_of
+from tests.browser.test_run_tab import fill, wait_until_done
+
+pytestmark = [pytest.mark.browser, pytest.mark.filterwarnings("ignore::pandas.errors.Pandas4Warning")]
+
+CANVAS = "document.querySelector('#mask canvas')"
+
+
+def show(page: Page, view, texts: str = "[]") -> None:
+    page.evaluate(f"([value, texts]) => {CANVAS}.kev.show(value, texts)", [render.mask_story(view, texts_of), texts])
+
+
+def ask(page: Page, program: str) -> np.ndarray:
+    return np.array(page.evaluate(program), dtype=bool)
+
+
+def test_the_picture_reads_what_the_rule_reads(visit):
+    page = visit().page
+    for seed in range(8):
+        lengths, parents, generated = random_tree(seed)
+        view = view_of(lengths, parents, generated)
+        show(page, view)
+        size = sum(lengths) + sum(generated)
+        story = ask(page, f"""() => Array.from({{ length: {size} }}, (_, row) => Array.from({{ length: {size} }},
+            (_, key) => {CANVAS}.kev.reads(row, key)))""")
+        grown = pack([n + g for n, g in zip(lengths, generated, strict=True)], parents)
+        assert np.array_equal(story, mask.dense(grown))
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_any_step_of_the_scrubber_reads_what_its_plan_read(visit, seed):
+    """Steps are told as stretches; whichever is chosen, its cells are those of the plan that was executed."""
+    page = visit().page
+    chance = random.Random(seed)
+    lengths, parents, _ = random_tree(seed)
+    view = view_of(lengths, parents, [0] * len(lengths))
+    leaves = [k for k in range(len(lengths)) if k not in parents]
+    first = view.plan.layout.position_starts
+    plans = [view.step.plan]
+    for index in range(6):
+        alive = [k for k in leaves if chance.random() < 0.8] or leaves[:1]
+        chunks = tuple(Chunk(k, first[k] + lengths[k], 1) for k in alive)
+        for k in alive:
+            lengths[k] += 1
+        plans.append(StepPlan(chunks, *[NONE] * 7, 16))
+        view = view.after(replace(view.step, index=4 + index, plan=plans[-1], segments=tuple(alive)))
+    show(page, view)
+    for index, plan in enumerate(plans):
+        rows = np.repeat(np.arange(len(plan.chunks), dtype=np.int32), [chunk.num_new for chunk in plan.chunks])
+        expected = mask.dense_step(replace(plan, segment_ids=rows))
+        drawn = ask(page, f"""() => {{ const step = {CANVAS}.kev.step({index + 3});
+            return Array.from({{ length: step.rows }}, (_, row) => Array.from({{ length: step.columns }},
+            (_, key) => step.reads(row, key))); }}""")
+        assert np.array_equal(drawn, expected)
+
+
+def test_thirty_two_thousand_tokens_take_less_than_a_frame(visit):
+    """Both views, whole and zoomed in: the time of a draw, the pixels read back so that nothing is put off."""
+    page = visit().page
+    view = view_of([1000] * 32, [None, *[0] * 31], [0] * 32)
+    texts = render.prompt_texts(view, lambda ids: [f"t{token}" for token in ids])
+    show(page, view, texts)
+    assert page.locator("#mask canvas").get_attribute("data-tokens") == "32000"
+    times = {}
+    for name, press in (("story", ""), ("zoomed", "+"), ("far in", "+++++++++++")):
+        page.locator("#mask canvas").focus()
+        for key in press:
+            page.keyboard.press(key)
+        times[name] = page.evaluate(f"""() => {{
+            const canvas = {CANVAS}, pen = canvas.getContext('2d'), times = [];
+            for (let turn = 0; turn < 15; turn++) {{
+                const start = performance.now();
+                canvas.kev.draw();
+                pen.getImageData(0, 0, 1, 1);
+                times.push(performance.now() - start);
+            }}
+            return Math.min(...times);
+        }}""")
+    assert max(times.values()) < 16, times
+
+
+def test_hover_lock_zoom_and_keys(visit):
+    page = visit().page
+    fill(page, "A", max_new_tokens="6")
+    page.click("#run")
+    wait_until_done(page)
+    canvas, hover = page.locator("#mask canvas"), page.locator("#mask .hover")
+    canvas.focus()
+    page.keyboard.press("Shift+ArrowDown")
+    for _ in range(3):
+        page.keyboard.press("ArrowRight")
+    expect(hover).to_contain_text("query 16")
+    expect(hover).to_contain_text("reads key 3")
+    page.keyboard.press("Enter")
+    expect(page.locator("#cell")).to_contain_text("reads 17 of")
+    page.mouse.move(5, 5)
+    expect(hover).to_contain_text("query 16")
+    before = page.evaluate(f"{CANVAS}.toDataURL()")
+    page.click("#mask [data-do=token]")
+    page.wait_for_function(f"before => {CANVAS}.toDataURL() !== before", arg=before)
+    canvas.focus()
+    page.keyboard.press("Escape")
+    expect(page.locator("#cell")).to_have_text("")
+    expect(hover).to_have_text("")
+    page.keyboard.press("0")
+    total = int(page.locator("#mask .scrub input").get_attribute("max")) + 1
+    page.keyboard.press("PageUp")
+    expect(page.locator("#mask .step")).to_have_text(say(EN, "mask.step_of", index=total - 1, total=total))
+    page.keyboard.press("PageDown")
+    expect(page.locator("#mask .step")).to_have_text(say(EN, "mask.step_of", index=total, total=total))
+
+
+def test_adapters_have_colours_and_the_table_says_the_same(visit, engine):
+    page = visit().page
+    name = engine.adapters.names()[0]
+    for letter in "CD":
+        page.click(f"#remove-{letter}")
+    page.select_option("#adapter-B select", name)
+    for letter in "AB":
+        fill(page, letter, max_new_tokens="4")
+    page.click("#run")
+    wait_until_done(page)
+    before = page.evaluate(f"{CANVAS}.toDataURL()")
+    page.click("#mask [data-paint=adapter]")
+    assert page.locator("#mask .legend span").all_inner_texts() == ["base", name]
+    page.wait_for_function(f"before => {CANVAS}.toDataURL() !== before", arg=before)
+    rows = page.locator("#mask tbody tr").all_inner_texts()
+    assert [row.split("\t")[:2] for row in rows] == [["A", "base"], ["B", name]]
+
+
+def test_the_picture_is_saved_with_its_legend(visit, tmp_path):
+    page = visit().page
+    fill(page, "A", max_new_tokens="4")
+    page.click("#run")
+    wait_until_done(page)
+    saved = {}
+    for kind in ("png", "svg"):
+        with page.expect_download() as download:
+            page.click(f"#mask [data-do={kind}]")
+        saved[kind] = tmp_path / f"mask.{kind}"
+        download.value.save_as(saved[kind])
+    assert saved["png"].read_bytes().startswith(b"\x89PNG")
+    svg = saved["svg"].read_text("utf-8")
+    told = re.findall(r"<text[^>]*>([^<]*)</text>", svg)
+    assert {"A", "B", "C", "D"} <= set(told)
+    assert "Attention mask: 4 segments" in told[-1]
+    assert svg.count("<polygon") >= 8
+
+
+def test_hostile_names_stay_text_in_the_saved_picture(visit, tmp_path):
+    page = visit().page
+    view = view_of([4, 3], [None, 0], [0, 0])
+    infos = (replace(view.plan.segments[0], name="</text><script>alert(1)</script>"), view.plan.segments[1])
+    texts = json.dumps(["<b>\x7f${1}\x7f\"\x7f'", "a\x7fb\x7fc"])
+    show(page, replace(view, plan=replace(view.plan, segments=infos)), texts)
+    with page.expect_download() as download:
+        page.click("#mask [data-do=svg]")
+    download.value.save_as(tmp_path / "mask.svg")
+    svg = (tmp_path / "mask.svg").read_text("utf-8")
+    assert "<script" not in svg
+    assert "&lt;script" in svg
