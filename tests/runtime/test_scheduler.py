@@ -191,6 +191,17 @@ def test_a_context_that_nobody_reads_gives_way_to_who_cannot_fit_beside_it():
     assert context.num_admissions == 2, "it was given up and computed again"
 
 
+def test_a_context_waits_until_its_first_reader_fits_beside_it():
+    queue = scheduler(10)
+    queue.submit([story(16, new=5)])
+    step(queue)
+    context = story(12, new=0)
+    queue.submit([context, story(14, new=12, parent=context)])
+    step(queue)
+    assert len(queue.waiting) == 2, "3 of 5 free blocks would do for the context, which is of no use alone"
+    drain(queue)
+
+
 def test_a_preempted_reader_needs_its_context_no_more():
     queue = scheduler(10, policy=PRIORITY)
     context = story(8, new=0)

@@ -33,7 +33,7 @@ from tests.models.tiny import tiny_adapter, tiny_folder
 
 SOAK = bool(os.environ.get("KEV_SOAK"))
 SCHEDULES = 10_000 if SOAK else 40
-BLOCK, BLOCKS = 4, 40
+BLOCK, BLOCKS = 4, 14
 SHARED = (SharedContext("fox", "The quick brown fox."), SharedContext("dog", "The other dog answers the lazy fox."))
 BEGINNINGS = ((5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16), (5, 6, 7, 8, 30, 31, 32, 33))
 NAMES = (None, "x", "y")
