@@ -170,7 +170,7 @@ class Scheduler:
         while staying and staying[-1].priority < sequence.priority and staying[-1].rank > sequence.rank:
             refs[staying.pop().block_table] -= 1
             if self._fits(sequence, cached, refs, staying):
-                for victim in set(self.running).difference(staying):
+                for victim in [running for running in self.running if running not in staying]:
                     self._preempt(victim)
                 return True
         return False

@@ -70,7 +70,7 @@ def test_a_full_queue_refuses_with_numbers_and_changes_nothing(folder):
             if isinstance(event, Finished):
                 break
         waiting = engine._worker.num_waiting
-        with pytest.raises(EngineBusy, match="of 10 questions and KV memory [0-9,]+ of [0-9,]+ bytes") as busy:
+        with pytest.raises(EngineBusy, match=r"of 10 questions and KV memory [0-9,]+ of [0-9,]+ bytes") as busy:
             engine.ask([question(index) for index in range(11)])
         assert 0 <= busy.value.waiting <= waiting
         rest = [event for event in first if isinstance(event, Finished)]
