@@ -10,6 +10,7 @@ from kev_engine import Answer, Finished, KevError, PackedLayout, PlanMade, Refus
 
 if TYPE_CHECKING:
     from kev_engine import Audit
+    from kev_engine.runtime.audit_stream import AuditProgress
     from kev_engine.runtime.events import Event
 
 QUEUED, STREAMING, ERROR = "queued", "streaming", "error"
@@ -119,7 +120,8 @@ class RunView:
     """Tokens of each segment that went through the model, prompt and generated: those whose keys exist."""
     run: RunFinished | None = None
     audit: Audit | None = None
-    is_auditing: bool = False
+    auditing: AuditProgress | None = None
+    """How far an audit under way is; None: none is."""
     notice: KevError | None = None
 
     def after(self, event: Event) -> RunView:

@@ -12,6 +12,7 @@ from app.run_view import RunView
 if TYPE_CHECKING:
     from app.planner import Plan
     from kev_engine import KevError
+    from kev_engine.runtime.audit_stream import AuditStream
     from kev_engine.runtime.engine import RunStream
 
 
@@ -23,16 +24,21 @@ class Session:
     language: str = EN
     view: RunView = field(default_factory=RunView)
     stream: RunStream | None = None
+    audit: AuditStream | None = None
     plan: Plan | None = None
     plan_error: KevError | None = None
     doctor: DoctorView = field(default_factory=DoctorView)
 
     def stop(self) -> None:
-        """Ask the running stream to end; its answers keep what they have and say that they were stopped."""
+        """Ask the run to end, whose answers keep what they have and say that they were stopped; give up an audit."""
         if self.stream is not None:
             self.stream.cancel()
+        if self.audit is not None:
+            self.audit.cancel()
 
     def leave(self) -> None:
         """The tab was closed: nothing of it runs on."""
         if self.stream is not None:
             self.stream.close()
+        if self.audit is not None:
+            self.audit.cancel()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -19,6 +20,7 @@ from app.session import Session
 from app.token_texts import TokenTexts
 from kev_engine import Finished, KevError, PlanMade, Refused, RunFinished
 from kev_engine.errors import EngineFailed
+from kev_engine.runtime.audit_stream import AuditProgress, AuditStream
 
 if TYPE_CHECKING:
     from kev_engine import Engine
@@ -112,16 +114,32 @@ class RunHandlers:
         number = session.view.number
         mistakes = {name: CardView(error=error, run=number) for name, error in parsed.mistakes.items()}
         session.view = replace(session.view, cards={**session.view.cards, **mistakes}, audit=None, notice=None,
-                               is_auditing=bool(parsed.questions))
+                               auditing=AuditProgress(0, 0) if parsed.questions else None)
         yield self._changed(session, shown)
         if not parsed.questions:
             return
         try:
-            audit = self.engine.audit(parsed.questions, parsed.shared)
-            session.view = replace(session.view, audit=audit, is_auditing=False)
+            session.audit = self.engine.audit_stream(parsed.questions, parsed.shared)
+            yield from self._follow(session, shown, session.audit)
         except Exception as error:
-            session.view = replace(session.view, notice=_told(error), is_auditing=False)
+            session.view = replace(session.view, notice=_told(error))
+        finally:
+            session.audit = None
+        session.view = replace(session.view, auditing=None)
         yield self._changed(session, shown)
+
+    def _follow(self, session: Session, shown: dict[str, str], stream: AuditStream) -> Iterator[Change]:
+        """How far the audit is, as often as a person can see it; its verdict stays in the view."""
+        drawn_at = 0.0
+        with closing(iter(stream)) as events:
+            for event in events:
+                if isinstance(event, AuditProgress):
+                    session.view = replace(session.view, auditing=event)
+                    if time.monotonic() - drawn_at >= TICK_SECONDS:
+                        drawn_at = time.monotonic()
+                        yield self._changed(session, shown)
+                else:
+                    session.view = replace(session.view, audit=event)
 
     def speak(self, session: Session, language: str) -> Change:
         """Everything that a run has shown, in `language`; a run that goes on continues in it."""

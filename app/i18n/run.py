@@ -96,6 +96,7 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "verdict.hint": ("Audit proves that no question reads another.", "“审计”会证明没有问题能读到别的问题。"),
     "verdict.running": ("Auditing: every question again by itself, with its neighbours swapped, and with foreign "
                         "memory poisoned.", "审计中：逐个单独重跑、替换邻居、并污染他人的内存。"),
+    "verdict.progress": ("{done} of {total} forwards. ", "第 {done} / {total} 次前向。"),
     "verdict.isolated": ("Isolated", "已隔离"),
     "verdict.leaks": ("Leaks", "有泄漏"),
     "verdict.foreign": ("{allowed} of {total} foreign cells allowed", "{total} 个外部格子中允许了 {allowed} 个"),

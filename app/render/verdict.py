@@ -17,8 +17,11 @@ def verdict(view: RunView, language: str) -> str:
     """What was proven, in one line; under it the proofs of each question."""
     if view.notice is not None:
         return f'<p class="mistake" role="alert">{escape(sentence(view.notice, language))}</p>'
-    if view.is_auditing:
-        return f'<p role="status">{escape(say(language, "verdict.running"))}</p>'
+    if view.auditing is not None:
+        line = say(language, "verdict.running")
+        if view.auditing.total:
+            line = say(language, "verdict.progress", done=view.auditing.done, total=view.auditing.total) + line
+        return f'<p role="status">{escape(line)}</p>'
     if view.audit is None:
         lead, rest = say(language, "verdict.unaudited"), say(language, "verdict.hint")
         return f'<p><b>{escape(lead)}</b> <span class="soft">{escape(rest)}</span></p>'

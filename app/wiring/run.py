@@ -29,17 +29,17 @@ def wire(
 def _wire_runs(page: Page, panel: RunPanel, handlers: RunHandlers) -> None:
     outputs = [*panel.places.values(), panel.board, panel.run, panel.stop, panel.audit, panel.cell, panel.note]
 
-    def busy(is_busy: bool, can_stop: bool) -> dict[Any, Any]:
+    def busy(is_busy: bool) -> dict[Any, Any]:
         return {panel.run: gr.update(interactive=not is_busy), panel.audit: gr.update(interactive=not is_busy),
-                panel.stop: gr.update(interactive=is_busy and can_stop)}
+                panel.stop: gr.update(interactive=is_busy)}
 
     def start(state: Session, chosen: Board) -> Iterator[dict[Any, Any]]:
         if state.stream is not None:
             yield {panel.note: render.sentence_line("error.running", state.language)}
             return
-        yield {**busy(True, can_stop=True), panel.cell: ""}
+        yield {**busy(True), panel.cell: ""}
         yield from (updates(panel, change) for change in handlers.run(state, chosen))
-        yield busy(False, can_stop=True)
+        yield busy(False)
 
     def run(state: Session, text: str) -> Iterator[dict[Any, Any]]:
         yield from start(state, board.from_json(text))
@@ -51,9 +51,9 @@ def _wire_runs(page: Page, panel: RunPanel, handlers: RunHandlers) -> None:
         yield from start(state, handlers.again(state, board.from_json(text), _letter(event)))
 
     def audit(state: Session, text: str) -> Iterator[dict[Any, Any]]:
-        yield busy(True, can_stop=False)
+        yield busy(True)
         yield from (updates(panel, change) for change in handlers.audit(state, board.from_json(text)))
-        yield busy(False, can_stop=False)
+        yield busy(False)
 
     def cell(state: Session, event: gr.EventData) -> str:
         row = event._data.get("row")

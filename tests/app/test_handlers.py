@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from app.board import Board, CardValues, SharedValues
 from app.handlers.run import TEXTS, RunHandlers
-from app.i18n import ZH, say
+from app.i18n import EN, ZH, say
 from app.render.mask import TEXT_BORDER
 from app.session import Session
 from kev_engine import Question
@@ -96,6 +96,21 @@ def test_the_audit_proves_and_keeps_the_answers(tiny_engine):
     assert session.view.cards["A"].answer is not None
     assert 'class="ok"' in screen["verdict"]
     assert screen["verdict"].count("<tr>") == 3
+
+
+def test_an_audit_tells_how_far_it_is_and_can_be_stopped(tiny_engine, monkeypatch):
+    monkeypatch.setattr("app.handlers.run.TICK_SECONDS", 0)
+    handlers, session = RunHandlers(tiny_engine), Session("preset.secrets")
+    told = []
+    for change in handlers.audit(session, Board({"A": CARD, "B": CARD})):
+        told.append(change.get("verdict", ""))
+        if " of " in told[-1]:
+            session.stop()
+    assert any(" of " in sentence for sentence in told)
+    assert session.view.audit is None
+    assert session.view.auditing is None
+    assert session.audit is None
+    assert say(EN, "verdict.unaudited") in told[-1]
 
 
 def test_another_language_renders_the_same_run(tiny_engine):
