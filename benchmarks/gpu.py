@@ -32,7 +32,7 @@ from kev_engine.attention.dense import DenseBackend
 from kev_engine.attention.flash import PAGE_TOKENS, FlashBackend
 from kev_engine.cache.blocks import BlockPool
 from kev_engine.cache.storage import KVShape, KVStorage
-from kev_engine.isolation.plan import StepPlan
+from kev_engine.isolation.plan import Chunk, StepPlan
 from kev_engine.runtime.scheduler import Scheduler
 from kev_engine.runtime.sequence import Sequence
 
@@ -130,15 +130,18 @@ def check_engine(model: str) -> bool:
 
 def step_plan(num_sequences: int, num_keys: int, num_new: int) -> StepPlan:
     """One step of equal sequences, each with `num_new` new tokens of `num_keys`, each in blocks of its own."""
-    pool = BlockPool(num_sequences * -(-num_keys // PAGE_TOKENS) + 1, PAGE_TOKENS)
-    scheduler = Scheduler(pool, token_budget=max(16, num_sequences * num_new))
-    sequences = [Sequence([0] * num_keys, 1) for _ in range(num_sequences)]
-    for sequence in sequences:
-        sequence.num_computed = num_keys - num_new
-    scheduler.submit(sequences)
-    scheduled = scheduler.next_step()
-    assert scheduled is not None
-    return scheduled.plan
+    pages = -(-num_keys // PAGE_TOKENS)
+    tables = 1 + np.arange(num_sequences * pages, dtype=np.int32).reshape(num_sequences, pages)
+    positions = np.arange(num_keys - num_new, num_keys)
+    slots = tables[:, positions // PAGE_TOKENS].astype(np.int64) * PAGE_TOKENS + positions % PAGE_TOKENS
+    count = num_sequences * num_new
+    return StepPlan(
+        chunks=tuple(Chunk(index, num_keys - num_new, num_new) for index in range(num_sequences)),
+        input_ids=np.zeros(count, np.int64), position_ids=np.tile(positions, num_sequences),
+        segment_ids=np.repeat(np.arange(num_sequences, dtype=np.int32), num_new),
+        adapter_ids=np.zeros(count, np.int32), slot_mapping=slots.flatten(), block_tables=tables,
+        sample_rows=np.arange(num_new - 1, count, num_new), block_size=PAGE_TOKENS,
+    )
 
 
 def timed(ways: dict[str, Callable[[], Any]], rounds: int, calls: int = 20) -> dict[str, float]:

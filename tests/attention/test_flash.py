@@ -4,7 +4,6 @@ import inspect
 from dataclasses import replace
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 import torch
 
@@ -13,7 +12,7 @@ from kev_engine.attention.base import LayerFacts
 from kev_engine.attention.dense import DenseBackend
 from kev_engine.attention.flash import FlashBackend
 from kev_engine.cache.storage import KVShape, KVStorage
-from kev_engine.isolation.plan import Chunk, StepPlan
+from kev_engine.isolation.plan import StepPlan
 from tests.attention import flash_standin
 from tests.attention.test_backends import Story
 
@@ -182,24 +181,11 @@ def test_scaling_and_softcap_reach_the_kernel():
     storage = KVStorage(KVShape(1, 2, 8, HALF), 3, 256, CPU)
     storage.fill([1, 2], 1.0)
     backend = FlashBackend(recorder, "cpu")
-    state = backend.prepare(decode_plan([200, 256]), storage, frozenset({None}))
+    state = backend.prepare(gpu.step_plan(2, 200, 1), storage, frozenset({None}))
     query = torch.randn(1, 4, 2, 8, dtype=HALF)
     for layer in (LayerFacts(0, 0.5, window=7, softcap=30.0), LayerFacts(0, 0.25)):
         backend.attend(layer, query, storage, state)
     assert seen == [(0.5, 30.0, (6, 0)), (0.25, 0.0, (-1, -1))]
-
-
-def decode_plan(lengths: list[int]) -> StepPlan:
-    """One more token for sequences of this many keys, each in a page of its own from page 1 on."""
-    count = len(lengths)
-    return StepPlan(
-        chunks=tuple(Chunk(index, length - 1, 1) for index, length in enumerate(lengths)),
-        input_ids=np.zeros(count, np.int64), position_ids=np.array(lengths) - 1,
-        segment_ids=np.arange(count, dtype=np.int32), adapter_ids=np.zeros(count, np.int32),
-        slot_mapping=(np.arange(count) + 1) * 256 + np.array(lengths) - 1,
-        block_tables=np.arange(1, count + 1, dtype=np.int32).reshape(-1, 1), sample_rows=np.arange(count),
-        block_size=256,
-    )
 
 
 @pytest.mark.parametrize("backend", [FlashBackend(flash_standin, "cpu"), DenseBackend()], ids=lambda item: item.name)
@@ -208,12 +194,12 @@ def test_nan_behind_the_last_key_and_in_foreign_pages_changes_no_bit(backend):
     generator = torch.Generator().manual_seed(0)
     keys, values = torch.randn(2, 4 * 256, 2, 8, generator=generator).to(HALF)
     query = torch.randn(1, 4, 2, 8, generator=generator).to(HALF)
-    plan = decode_plan([200, 3])
+    plan = gpu.step_plan(2, 200, 1)
     found = []
     for poison in (0.0, float("nan")):
         storage = KVStorage(KVShape(1, 2, 8, HALF), 4, 256, CPU)
         storage.write(0, torch.arange(4 * 256), keys, values)
-        unused = [*range(256 + 200, 512), *range(512 + 3, 768), *range(768, 1024)]
+        unused = [*range(256 + 200, 512), *range(512 + 200, 768), *range(768, 1024)]
         storage.fill_slots(torch.tensor(unused), poison)
         state = backend.prepare(plan, storage, frozenset({None}))
         found.append(backend.attend(LayerFacts(0, 0.35), query, storage, state))
@@ -267,7 +253,7 @@ def test_the_standin_refuses_what_the_package_refuses(change, words):
     shape = KVShape(1, 1, given["head_dim"], given["dtype"])
     storage = KVStorage(shape, 512 // given["block_size"] + 1, given["block_size"], CPU)
     backend = FlashBackend(flash_standin, "cpu")
-    state = backend.prepare(decode_plan([3]), storage, frozenset({None}))
+    state = backend.prepare(gpu.step_plan(1, 3, 1), storage, frozenset({None}))
     with pytest.raises(RuntimeError, match=words):
         backend.attend(LayerFacts(0, 1.0), torch.zeros(1, 1, 1, shape.head_dim, dtype=shape.dtype), storage, state)
 
@@ -310,6 +296,19 @@ def test_kernels_are_any_object_with_the_two_calls():
         flash_attn_with_kvcache=flash_standin.flash_attn_with_kvcache,
     )
     assert FlashBackend(kernels, "cpu").kernels is kernels
+
+
+@pytest.mark.parametrize(("keys", "new"), [(600, 1), (300, 300), (300, 7)])
+def test_the_gpu_benchmarks_steps_are_real_steps(keys, new):
+    """What is timed there gives the oracle's result."""
+    plan, shape = gpu.step_plan(2, keys, new), KVShape(1, 2, 8, HALF)
+    storage = gpu.storage_of(shape, int(plan.block_tables.max()) + 1, CPU, seed=0)
+    query = torch.randn(1, 4, plan.num_tokens, 8).to(HALF)
+    flash, dense = (
+        gpu.attend(backend, plan, storage, LayerFacts(0, 0.35), query)()
+        for backend in (FlashBackend(flash_standin, "cpu"), DenseBackend())
+    )
+    assert (flash - dense).abs().max() < TOLERANCE
 
 
 def test_the_gpu_benchmark_says_in_one_sentence_what_it_lacks(monkeypatch):
