@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 SIZES = (4, 3, 2)
 """How many of the last tokens are looked up, longest first."""
-ROW_COST = 0.25
-"""What one more row costs, as a share of a step that draws one token; benchmarks/speculative.py measures it."""
+ROW_COST = 0.2
+"""What one guess costs, as a share of the step that draws one token; benchmarks/speculative.py measures it."""
 CREDIT = 4.0
 FIRST_PAUSE = 32
 """Tokens that are drawn without a guess once the credit is used up for the first time."""
