@@ -248,5 +248,5 @@ def test_a_copied_text_takes_fewer_forwards(embedded_engine: Engine) -> None:
     assert essences(drafted) == essences(plain)
     copy = drafted.answers[0]
     assert copy.draft_accepted > copy.output_tokens / 2
-    assert len(drafted.stats.tokens_per_forward) == copy.output_tokens - copy.draft_accepted
     assert len(plain.stats.tokens_per_forward) == copy.output_tokens
+    assert len(drafted.stats.tokens_per_forward) < copy.output_tokens / 3
