@@ -11,11 +11,13 @@ import gradio as gr
 
 from app.forms import LOCAL, PUBLIC
 from app.handlers.doctor import DoctorHandlers
+from app.handlers.history import HistoryHandlers, run_log
 from app.handlers.memory import MemoryHandlers
 from app.handlers.run import RunHandlers
 from app.i18n import EN, LANGUAGES, ZH, texts
 from app.live_engine import LiveEngine
 from app.panels import doctor as doctor_panel
+from app.panels import history as history_panel
 from app.panels import memory as memory_panel
 from app.panels import run as run_panel
 from app.panels.words import Words
@@ -24,6 +26,7 @@ from app.presets import presets
 from app.session import Session
 from app.theme import workbench_theme
 from app.wiring import doctor as doctor_wiring
+from app.wiring import history as history_wiring
 from app.wiring import memory as memory_wiring
 from app.wiring import page as page_wiring
 from app.wiring import run as run_wiring
@@ -42,12 +45,18 @@ def build_app(engine: Engine | LiveEngine, is_public: bool | None = None) -> gr.
     is_public = bool(os.environ.get("SPACE_ID")) if is_public is None else is_public
     # The tabs see the engine of the moment, whichever model was chosen in the page.
     engine = engine if isinstance(engine, LiveEngine) else LiveEngine(engine)
-    handlers = RunHandlers(engine, PUBLIC if is_public else LOCAL)
+    history = HistoryHandlers(run_log(engine.config.home, is_public), is_public)
+    handlers = RunHandlers(engine, PUBLIC if is_public else LOCAL, history)
+
+    def leave(state: Session) -> None:
+        state.leave()
+        history.leave(state)
+
     words = Words(_translations())
     examples = presets(engine.adapters.names())
     first = next(iter(examples.values()))
     with gr.Blocks(title="Kev Workbench", analytics_enabled=False, fill_width=True) as demo:
-        session = gr.State(Session(preset=first.key), delete_callback=Session.leave)
+        session = gr.State(Session(preset=first.key), delete_callback=leave)
         with gr.Row(elem_id="top"):
             masthead = gr.HTML(handlers.masthead(EN), elem_id="masthead")
             language = gr.Radio(_LANGUAGE_NAMES, value=EN, show_label=False, label=words.translate("language"),
@@ -55,7 +64,7 @@ def build_app(engine: Engine | LiveEngine, is_public: bool | None = None) -> gr.
             theme = words.button("theme", elem_id="theme", elem_classes="icon")
         page = Page(demo, session, words, language)
         download = outbox(page)
-        with gr.Tabs(elem_id="tabs"):
+        with gr.Tabs(elem_id="tabs") as tabs:
             with words.tab("tab.run", id="run") as run_tab:
                 panel = run_panel.build(words, examples, first, handlers.facts(), handlers.blank(EN))
                 run_wiring.wire(page, panel, handlers, examples, run_tab)
@@ -66,6 +75,7 @@ def build_app(engine: Engine | LiveEngine, is_public: bool | None = None) -> gr.
             plans = plan_examples(planner.loaded_model)
             memory = memory_panel.build(words, plans, next(iter(plans.values())))
             memory_wiring.wire(page, memory, planner, plans, download)
+            history_wiring.wire(page, history_panel.build(words), history, panel, handlers, tabs, download)
         page_wiring.wire(page, masthead, theme, handlers.masthead)
     return demo
 

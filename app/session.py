@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from app.doctor_view import DoctorView
+from app.history_view import HistoryView
 from app.i18n import EN
 from app.run_view import RunView
 
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Session:
-    """What was chosen last, the run looked at and the stream that feeds it, the memory planned, the batch examined."""
+    """What was chosen last, the run looked at and the stream that feeds it, the memory planned, the batch examined, and
+    what is looked at in the history."""
 
     preset: str
     language: str = EN
@@ -28,6 +30,7 @@ class Session:
     plan: Plan | None = None
     plan_error: KevError | None = None
     doctor: DoctorView = field(default_factory=DoctorView)
+    history: HistoryView = field(default_factory=HistoryView)
 
     def stop(self) -> None:
         """Ask the run to end, whose answers keep what they have and say that they were stopped; give up an audit."""

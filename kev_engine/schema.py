@@ -156,6 +156,23 @@ class Question:
             raise
 
 
+    def to_json(self) -> dict[str, object]:
+        """The JSON object that `from_json` reads as this question; what is at its default is left out."""
+        row: dict[str, object] = {"id": self.id}
+        for name, item in _QUESTION_KEYS.items():
+            value = getattr(self, name)
+            if name != "id" and value != item.default:
+                row[name] = list(value) if isinstance(value, tuple) else value
+        if self.messages is not None:
+            row["messages"] = [{"role": turn.role, "content": turn.content} for turn in self.messages]
+        plain = SamplingParams()
+        for name in _SAMPLING_KEYS:
+            value = getattr(self.sampling, name)
+            if value != getattr(plain, name):
+                row[name] = list(value) if isinstance(value, tuple) else value
+        return row
+
+
 _SAMPLING_KEYS = {item.name: item for item in fields(SamplingParams)}
 _QUESTION_KEYS = {item.name: item for item in fields(Question) if item.name != "sampling"}
 QUESTION_KEYS = (*_QUESTION_KEYS, *_SAMPLING_KEYS)

@@ -23,6 +23,7 @@ from kev_engine.errors import EngineFailed
 from kev_engine.runtime.audit_stream import AuditProgress, AuditStream
 
 if TYPE_CHECKING:
+    from app.handlers.history import HistoryHandlers
     from kev_engine import Engine
     from kev_engine.runtime.events import Event
 
@@ -45,6 +46,7 @@ class RunHandlers:
 
     engine: Engine | LiveEngine
     limits: Limits = LOCAL
+    history: HistoryHandlers | None = None
 
     @cached_property
     def token_texts(self) -> TokenTexts:
@@ -72,6 +74,7 @@ class RunHandlers:
         yield self._changed(session, shown)
         if not parsed.questions:
             return
+        info = self.engine.info
         try:
             session.stream = self.engine.stream(parsed.questions, parsed.shared)
         except KevError as error:
@@ -83,6 +86,8 @@ class RunHandlers:
         finally:
             stream, session.stream = session.stream, None
             stream.close()
+        if self.history is not None:
+            self.history.keep(session, board, parsed, info)
 
     def again(self, session: Session, board: Board, letter: str) -> Board:
         """The board with one card alone, its seed the one that its answer was drawn with."""
@@ -126,6 +131,8 @@ class RunHandlers:
         finally:
             session.audit = None
         session.view = replace(session.view, auditing=None)
+        if self.history is not None:
+            self.history.audited(session, board)
         yield self._changed(session, shown)
 
     def _follow(self, session: Session, shown: dict[str, str], stream: AuditStream) -> Iterator[Change]:

@@ -35,6 +35,9 @@ class Words:
         box = gr.Textbox(label=self.translate(key), **options)
         return self._note(box, label=key, **({"placeholder": hint} if hint else {}))
 
+    def checkbox(self, key: str, **options: Any) -> gr.Checkbox:
+        return self._note(gr.Checkbox(label=self.translate(key), **options), label=key)
+
     def dropdown(self, key: str, choices: Sequence[tuple[str, str]], **options: Any) -> gr.Dropdown:
         """A choice labelled with `key`; a name may be typed too, and the form says when it is not loaded."""
         box = gr.Dropdown(list(choices), label=self.translate(key), allow_custom_value=True, **options)

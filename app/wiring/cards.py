@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import gradio as gr
@@ -23,10 +24,7 @@ def wire(
     def facts() -> dict[str, Any]:
         return gr.update(**handlers.facts())
 
-    def fill(state: Session, cards: board.Board, note: str) -> dict[Any, Any]:
-        changes = updates(panel, handlers.clear(state))
-        changes[panel.board]["value"] = board.to_json(cards)
-        return {**changes, panel.note: note, panel.cell: ""}
+    fill = partial(filled, panel, handlers)
 
     def choose(key: str, state: Session) -> dict[Any, Any]:
         if state.stream is not None:
@@ -43,7 +41,21 @@ def wire(
 
     page.demo.load(facts, None, panel.board, queue=False, **QUIET)
     tab.select(facts, None, panel.board, queue=False, **QUIET)
-    filled = [panel.note, panel.cell, panel.board, *panel.places.values()]
+    outputs = fillable(panel)
     for key, button in panel.presets.items():
-        button.click(given(choose, key), page.session, filled, **QUIET)
-    getattr(panel.board, "import")(load, page.session, filled, **QUIET)
+        button.click(given(choose, key), page.session, outputs, **QUIET)
+    getattr(panel.board, "import")(load, page.session, outputs, **QUIET)
+
+
+def fillable(panel: RunPanel) -> list[Any]:
+    """The components that `filled` changes."""
+    return [panel.note, panel.cell, panel.board, *panel.places.values()]
+
+
+def filled(
+    panel: RunPanel, handlers: RunHandlers, state: Session, cards: board.Board, note: str
+) -> dict[Any, Any]:
+    """The tab with these cards and no run."""
+    changes = updates(panel, handlers.clear(state))
+    changes[panel.board]["value"] = board.to_json(cards)
+    return {**changes, panel.note: note, panel.cell: ""}

@@ -1,4 +1,7 @@
-"""Download: hands a text that a handler made to the browser as a file; nothing is written on the server."""
+"""Download: hands a text that a handler made to the browser, as a file or for the clipboard.
+
+Nothing is written on the server.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +34,11 @@ class Download:
 
         button.click(pack, self.page.session, self.outbox, **QUIET).then(
             None, self.outbox, None, js="(file) => kev.save(file)", **QUIET)
+
+    def copied(self, button: gr.Button, make: Callable[[Session], str], told: str) -> None:
+        """A click on `button` copies what `make(session)` returns; the place `told` (a selector) says whether."""
+        button.click(make, self.page.session, self.outbox, **QUIET).then(
+            None, self.outbox, None, js=f"(text) => kev.copy(text, {json.dumps(told)})", **QUIET)
 
 
 def outbox(page: Page) -> Download:

@@ -86,6 +86,20 @@ window.kev = (() => {
     setTimeout(() => URL.revokeObjectURL(link.href), 60000);
   };
 
+  // A text for the clipboard, the page's address in it; `told` says where the outcome is written.
+  const copy = async (text, told) => {
+    if (!text) return;
+    const whole = text.replaceAll("%ORIGIN%", (location.origin + location.pathname).replace(/\/$/, ""));
+    const place = document.querySelector(told);
+    try {
+      await navigator.clipboard.writeText(whole);
+      place.replaceChildren(make("p", { class: "hint", role: "status" }, say("history.copied")));
+    } catch {
+      place.replaceChildren(make("p", { class: "hint", role: "status" }, say("history.copy_failed")),
+        make("pre", { tabindex: 0 }, whole));
+    }
+  };
+
   if (/Mac|iPhone|iPad/.test(navigator.platform)) document.documentElement.classList.add("mac");
-  return { greet, save, speak, say, make, toggleTheme, onLanguage: (listener) => listeners.push(listener) };
+  return { greet, save, copy, speak, say, make, toggleTheme, onLanguage: (listener) => listeners.push(listener) };
 })();
