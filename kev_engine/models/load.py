@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from kev_engine.errors import ModelIncomplete, ModelUnsupported
+from kev_engine.models.experts import use_tiled_experts
 from kev_engine.models.folder import model_files
 from kev_engine.models.memory import available_bytes, require_memory
 from kev_engine.models.probe import attention_facts
@@ -95,6 +96,7 @@ def load(
             ) from error
         read = _read_converted if resolved.is_converted else _read_weights
         model, unused = read(resolved, config, dtype, device, attn_implementation)
+        use_tiled_experts(model)
     check_special_tokens(tokenizer, resolved.name)
     facts = _facts(resolved, model, tokenizer, dtype)
     warnings = [*resolved.warnings, *(line for line in heard if LOAD_REPORT not in line)]
