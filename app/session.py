@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from app.adapters_view import AdaptersView
 from app.doctor_view import DoctorView
 from app.i18n import EN
 from app.run_view import RunView
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Session:
-    """What was chosen last, the run looked at and the stream that feeds it, the memory planned, the batch examined."""
+    """What was chosen last, the run looked at and the stream that feeds it, the memory planned, the batch examined,
+    what the adapters tab shows and the stream of its comparison."""
 
     preset: str
     language: str = EN
@@ -28,6 +30,8 @@ class Session:
     plan: Plan | None = None
     plan_error: KevError | None = None
     doctor: DoctorView = field(default_factory=DoctorView)
+    adapters: AdaptersView = field(default_factory=AdaptersView)
+    comparing: RunStream | None = None
 
     def stop(self) -> None:
         """Ask the run to end, whose answers keep what they have and say that they were stopped; give up an audit."""
@@ -38,7 +42,8 @@ class Session:
 
     def leave(self) -> None:
         """The tab was closed: nothing of it runs on."""
-        if self.stream is not None:
-            self.stream.close()
+        for stream in (self.stream, self.comparing):
+            if stream is not None:
+                stream.close()
         if self.audit is not None:
             self.audit.cancel()
