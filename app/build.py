@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any
 import gradio as gr
 
 from app.forms import LOCAL, PUBLIC
+from app.handlers.adapters import AdapterHandlers
 from app.handlers.doctor import DoctorHandlers
 from app.handlers.history import HistoryHandlers, run_log
 from app.handlers.memory import MemoryHandlers
 from app.handlers.run import RunHandlers
 from app.i18n import EN, LANGUAGES, ZH, texts
 from app.live_engine import LiveEngine
+from app.panels import adapters as adapters_panel
 from app.panels import doctor as doctor_panel
 from app.panels import history as history_panel
 from app.panels import memory as memory_panel
@@ -25,6 +27,7 @@ from app.plan_examples import plan_examples
 from app.presets import presets
 from app.session import Session
 from app.theme import workbench_theme
+from app.wiring import adapters as adapters_wiring
 from app.wiring import doctor as doctor_wiring
 from app.wiring import history as history_wiring
 from app.wiring import memory as memory_wiring
@@ -75,6 +78,9 @@ def build_app(engine: Engine | LiveEngine, is_public: bool | None = None) -> gr.
             plans = plan_examples(planner.loaded_model)
             memory = memory_panel.build(words, plans, next(iter(plans.values())))
             memory_wiring.wire(page, memory, planner, plans, download)
+            with words.tab("tab.adapters", id="adapters") as adapters_tab:
+                adapters = AdapterHandlers(engine, is_public)
+                adapters_wiring.wire(page, adapters_panel.build(words, adapters, first.key), adapters, adapters_tab)
             history_wiring.wire(page, history_panel.build(words), history, panel, handlers, tabs, download)
         page_wiring.wire(page, masthead, theme, handlers.masthead)
     return demo

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from app.adapters_view import AdaptersView
 from app.doctor_view import DoctorView
 from app.history_view import HistoryView
 from app.i18n import EN
@@ -19,8 +20,8 @@ if TYPE_CHECKING:
 
 @dataclass(eq=False)
 class Session:
-    """What was chosen last, the run looked at and the stream that feeds it, the memory planned, the batch examined, and
-    what is looked at in the history."""
+    """What one tab looks at: the run and the stream that feeds it, the plan of memory, the batch examined, the history,
+    the adapters and the stream of their comparison."""
 
     preset: str
     language: str = EN
@@ -31,6 +32,8 @@ class Session:
     plan_error: KevError | None = None
     doctor: DoctorView = field(default_factory=DoctorView)
     history: HistoryView = field(default_factory=HistoryView)
+    adapters: AdaptersView = field(default_factory=AdaptersView)
+    comparing: RunStream | None = None
 
     def stop(self) -> None:
         """Ask the run to end, whose answers keep what they have and say that they were stopped; give up an audit."""
@@ -41,7 +44,8 @@ class Session:
 
     def leave(self) -> None:
         """The tab was closed: nothing of it runs on."""
-        if self.stream is not None:
-            self.stream.close()
+        for stream in (self.stream, self.comparing):
+            if stream is not None:
+                stream.close()
         if self.audit is not None:
             self.audit.cancel()

@@ -109,7 +109,7 @@ class RunHandlers:
                     drawn_at = now
                     yield self._changed(session, shown, event)
         except Exception as error:
-            session.view = _ended(session.view, _told(error))
+            session.view = _ended(session.view, failure(error))
             yield self._changed(session, shown)
 
     def audit(self, session: Session, board: Board) -> Iterator[Change]:
@@ -127,7 +127,7 @@ class RunHandlers:
             session.audit = self.engine.audit_stream(parsed.questions, parsed.shared)
             yield from self._follow(session, shown, session.audit)
         except Exception as error:
-            session.view = replace(session.view, notice=_told(error))
+            session.view = replace(session.view, notice=failure(error))
         finally:
             session.audit = None
         session.view = replace(session.view, auditing=None)
@@ -198,7 +198,7 @@ def _ended(view: RunView, error: KevError) -> RunView:
     return replace(view, cards={**view.cards, **cut}, notice=error)
 
 
-def _told(error: Exception) -> KevError:
+def failure(error: Exception) -> KevError:
     """What a page can say about any failure; one that the engine did not foresee is logged with its trace."""
     if isinstance(error, KevError):
         return error

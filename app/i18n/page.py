@@ -8,6 +8,7 @@ from collections.abc import Mapping
 WORDS: Mapping[str, tuple[str, str]] = {
     "title": ("Kev Workbench", "Kev 工作台"),
     "tab.run": ("Run", "运行"),
+    "tab.adapters": ("Adapters", "适配器"),
     "skip": ("Skip to the questions", "跳到问题"),
     "threads": ("{count} threads", "{count} 线程"),
     "temperature_default": ("T default {value} · v{version}", "默认温度 {value} · v{version}"),

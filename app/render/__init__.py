@@ -1,5 +1,9 @@
 """Values -> what the page shows: HTML with all text escaped, JSON for the canvases. Pure; one file a thing shown."""
 
+from app.render.adapters import comparison
+from app.render.adapters import head as adapters_head
+from app.render.adapters import table as adapter_table
+from app.render.adapters import told as adapters_told
 from app.render.answer import answer
 from app.render.doctor import doctor_map, doctor_window
 from app.render.doctor_findings import doctor_findings, doctor_repair
@@ -12,7 +16,8 @@ from app.render.text import escape, figure, imported, mib, note, sentence_line, 
 from app.render.verdict import summary, verdict
 
 __all__ = [
-    "answer", "cell", "doctor_findings", "doctor_map", "doctor_repair", "doctor_strip", "doctor_window", "escape",
+    "adapter_table", "adapters_head", "adapters_told", "answer", "cell", "comparison", "doctor_findings", "doctor_map",
+    "doctor_repair", "doctor_strip", "doctor_window", "escape",
     "figure", "imported", "kv_gauge", "mask_story", "masthead", "mib", "note", "prompt_texts", "screen",
     "sentence_line", "summary", "to_json", "verdict",
 ]

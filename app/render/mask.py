@@ -19,16 +19,25 @@ SHARED_COLOUR = -1
 """The colour of a canvas that is no question's; 0 and more are the cards' own."""
 
 
-def mask_story(view: RunView, token_texts: TokenTexts) -> str:
+NUM_COLOURS = 8
+
+
+def own_name(info: SegmentInfo) -> str:
+    return info.name
+
+
+def mask_story(view: RunView, token_texts: TokenTexts, named: Callable[[SegmentInfo], str] = own_name) -> str:
     """What the canvas draws: segments, the bands of allowed cells, and every step's rows. Never a matrix, no words.
 
-    A step is `[first, count, rows]` (app/run_view.StepRun), a band `[row, row_end, key, key_end, grows]`.
+    A segment's `voice` is the colour of its adapter. A step is `[first, count, rows]` (app/run_view.StepRun), a band
+    `[row, row_end, key, key_end, grows]`.
     """
     if view.plan is None or (layout := view.layout) is None:
         return to_json({"size": 0, "segments": [], "bands": [], "steps": [], "allowed": 0})
     segments = [
         {
-            "name": info.name, "colour": colour(info), "shared": info.is_shared, "start": start, "end": end,
+            "name": named(info), "colour": colour(info), "voice": adapter_colour(info.adapter_id),
+            "shared": info.is_shared, "start": start, "end": end,
             "prompt": view.plan.layout.lengths[k], "done": view.executed[k], "adapter": info.adapter,
             "first": layout.position_starts[k], "parent": layout.parents[k],
             "texts": list(token_texts(view.generated(k))),
@@ -72,3 +81,8 @@ def cell(view: RunView, row: int, token_texts: TokenTexts, language: str) -> str
 def colour(info: SegmentInfo) -> int:
     """The colour of a segment: its card's (of a prompt that several samples share too), or that of shared contexts."""
     return CARD_IDS.index(info.name) if info.name in CARD_IDS else SHARED_COLOUR
+
+
+def adapter_colour(adapter_id: int) -> int:
+    """One colour for each adapter, and that of what is nobody's for the base."""
+    return (adapter_id - 1) % NUM_COLOURS if adapter_id else SHARED_COLOUR

@@ -35,13 +35,13 @@ def engine(embedded_home: Path) -> Iterator[Engine]:
 @pytest.fixture(scope="session")
 def url(engine: Engine) -> Iterator[str]:
     demo = build_app(engine)
-    _, address, _ = demo.launch(server_name="127.0.0.1", server_port=_free_port(), prevent_thread_lock=True, quiet=True,
+    _, address, _ = demo.launch(server_name="127.0.0.1", server_port=free_port(), prevent_thread_lock=True, quiet=True,
                                 **page_options())
     yield address
     demo.close()
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Iterator
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,37 +16,13 @@ from transformers import AutoModelForCausalLM
 from kev_engine import Answer, Engine, EngineConfig, Finished, Question, SamplingParams, SharedContext, Step
 from kev_engine.errors import AdapterRefused, UnknownAdapter
 from kev_engine.runtime.model_runner import ModelRunner
-from tests.models.tiny import tiny_folder, tiny_model
+from tests.models.tiny import tiny_folder
+from tests.models.tiny_adapter import write_adapter
 
 NUM_ADAPTERS, POOL_SIZE = 50, 4
 RANKS = (1, 4, 8, 12)
 PROMPTS = ("Who?", "the quick brown fox", "jumps over the lazy dog and then", "answer")
 GREEDY = SamplingParams(temperature=0.0)
-
-
-TARGETS = ("q_proj", "v_proj", "down_proj")
-
-
-@cache
-def target_shapes() -> dict[str, tuple[int, int]]:
-    return {
-        name: (module.in_features, module.out_features) for name, module in tiny_model("llama").named_modules()
-        if name.endswith(TARGETS)
-    }
-
-
-def write_adapter(folder: Path, seed: int, rank: int = 4, strength: float = 0.3, **config: Any) -> Path:
-    """A random adapter for the tiny Llama, in PEFT's layout."""
-    folder.mkdir(parents=True, exist_ok=True)
-    generator = torch.Generator().manual_seed(seed)
-    tensors = {}
-    for name, (inputs, outputs) in target_shapes().items():
-        for half, shape in (("A", (rank, inputs)), ("B", (outputs, rank))):
-            tensors[f"base_model.model.{name}.lora_{half}.weight"] = torch.randn(shape, generator=generator) * strength
-    save_file(tensors, folder / "adapter_model.safetensors")
-    settings = {"peft_type": "LORA", "r": rank, "lora_alpha": 2 * rank, "target_modules": list(TARGETS), **config}
-    (folder / "adapter_config.json").write_text(json.dumps(settings))
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -48,9 +48,11 @@ const step = () => chosen === null ? Math.max(0, numSteps() - 1) : Math.min(chos
 const variable = (colour) => ({ "-1": "--shared", "-2": "--others" })[colour] || "--q" + colour % 8;
 
 function legend() {
-  if (paint === "adapter") return [[-1, kev.say("base")], ...adapterNames().map((name, index) => [index, name])];
   const seen = new Map();
-  for (const part of story.segments) if (!seen.has(part.name)) seen.set(part.name, [part.colour, part.name]);
+  for (const part of story.segments) {
+    const [colour, name] = paint === "adapter" ? [part.voice, part.adapter ?? kev.say("base")] : [part.colour, part.name];
+    if (!seen.has(name)) seen.set(name, [colour, name]);
+  }
   return [...seen.values()];
 }
 

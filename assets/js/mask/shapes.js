@@ -17,12 +17,7 @@ function palette() {
 // In which colour a segment is shown: its question's, or its adapter's (the base is grey).
 function paintOf(segment) {
   if (segment < 0) return OTHERS;
-  const part = story.segments[segment];
-  return paint === "question" ? part.colour : part.adapter === null ? -1 : adapterNames().indexOf(part.adapter);
-}
-
-function adapterNames() {
-  return [...new Set(story.segments.map((part) => part.adapter).filter((name) => name !== null))].sort();
+  return paint === "question" ? story.segments[segment].colour : story.segments[segment].voice;
 }
 
 function storyShapes(port, dpr, colours, done) {
