@@ -171,7 +171,8 @@ def test_one_question_under_the_base_and_every_adapter_in_one_pass(handlers, ses
     colours = [part["voice"] for part in story["segments"]]
     assert colours[0] == -1
     assert len(set(colours)) == 3
-    assert [text.count(TEXT_BORDER) + 1 for text in json.loads(final["texts"])] == [part["prompt"] for part in story["segments"]]
+    counts = [text.count(TEXT_BORDER) + 1 for text in json.loads(final["texts"])]
+    assert counts == [part["prompt"] for part in story["segments"]]
     assert "基座" in handlers.speak(session, ZH)["answers"]
 
 
