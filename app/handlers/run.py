@@ -144,7 +144,9 @@ class RunHandlers:
                     session.view = replace(session.view, auditing=event)
                     if time.monotonic() - drawn_at >= TICK_SECONDS:
                         drawn_at = time.monotonic()
-                        yield self._changed(session, shown)
+                        # An empty change is no update to Gradio but a mistake.
+                        if change := self._changed(session, shown):
+                            yield change
                 else:
                     session.view = replace(session.view, audit=event)
 
