@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import gc
+import importlib.util
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -34,7 +35,11 @@ def arguments() -> argparse.Namespace:
                         help="a folder, a .zip, hf:owner/name or modelscope:owner/name; may be repeated")
     parser.add_argument("--host", default=os.environ.get("GRADIO_SERVER_NAME", "127.0.0.1"))
     parser.add_argument("--port", type=int, default=int(os.environ.get("GRADIO_SERVER_PORT", "7860")))
+    parser.add_argument("--mcp", action="store_true",
+                        help="offer the API as MCP tools too (pip install 'mcp>=1.30,<2')")
     given = parser.parse_args()
+    if given.mcp and importlib.util.find_spec("mcp") is None:
+        parser.error("--mcp needs a package that is not installed: pip install 'mcp>=1.30,<2'")
     if wrong := [text for text in given.adapter if not all(text.partition("="))]:
         parser.error(f"--adapter is {wrong[0]!r}, but it must be name=source")
     return given
@@ -60,7 +65,7 @@ def main() -> None:
         demo = build_app(engine)
         gc.freeze()
         gc.enable()
-        demo.launch(server_name=given.host, server_port=given.port, **page_options())
+        demo.launch(server_name=given.host, server_port=given.port, mcp_server=given.mcp, **page_options())
 
 
 def load_beside_page(config: EngineConfig) -> Engine:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,6 +12,7 @@ import gradio as gr
 
 from app.forms import LOCAL, PUBLIC
 from app.handlers.adapters import AdapterHandlers
+from app.handlers.api import ApiHandlers
 from app.handlers.doctor import DoctorHandlers
 from app.handlers.history import HistoryHandlers, run_log
 from app.handlers.memory import MemoryHandlers
@@ -28,6 +30,7 @@ from app.presets import presets
 from app.session import Session
 from app.theme import workbench_theme
 from app.wiring import adapters as adapters_wiring
+from app.wiring import api as api_wiring
 from app.wiring import doctor as doctor_wiring
 from app.wiring import history as history_wiring
 from app.wiring import memory as memory_wiring
@@ -44,8 +47,8 @@ _LANGUAGE_NAMES = (("EN", EN), ("中文", ZH))
 
 
 def build_app(engine: Engine | LiveEngine, is_public: bool | None = None) -> gr.Blocks:
-    """The workbench over a loaded engine; `is_public` None: yes on a Hugging Face Space. Launch with page_options()."""
-    is_public = bool(os.environ.get("SPACE_ID")) if is_public is None else is_public
+    """The workbench over a loaded engine; `is_public` None: as the environment says. Launch with page_options()."""
+    is_public = public_by_environment(os.environ) if is_public is None else is_public
     # The tabs see the engine of the moment, whichever model was chosen in the page.
     engine = engine if isinstance(engine, LiveEngine) else LiveEngine(engine)
     history = HistoryHandlers(run_log(engine.config.home, is_public), is_public)
@@ -59,6 +62,8 @@ def build_app(engine: Engine | LiveEngine, is_public: bool | None = None) -> gr.
     examples = presets(engine.adapters.names())
     first = next(iter(examples.values()))
     with gr.Blocks(title="Kev Workbench", analytics_enabled=False, fill_width=True) as demo:
+        # First, since Gradio gives the next event of a name that is taken another one.
+        api_wiring.wire(ApiHandlers(engine, handlers.limits))
         session = gr.State(Session(preset=first.key), delete_callback=leave)
         with gr.Row(elem_id="top"):
             masthead = gr.HTML(handlers.masthead(EN), elem_id="masthead")
@@ -84,6 +89,14 @@ def build_app(engine: Engine | LiveEngine, is_public: bool | None = None) -> gr.
             history_wiring.wire(page, history_panel.build(words), history, panel, handlers, tabs, download)
         page_wiring.wire(page, masthead, theme, handlers.masthead)
     return demo
+
+
+def public_by_environment(env: Mapping[str, str]) -> bool:
+    """Whether strangers use this page: KEV_PUBLIC says so, else a Hugging Face Space and a ModelScope studio are."""
+    said = env.get("KEV_PUBLIC", "").strip()
+    if said:
+        return said not in ("0", "false", "no")
+    return bool(env.get("SPACE_ID")) or env.get("MODELSCOPE_ENVIRONMENT") == "studio"
 
 
 def page_options() -> dict[str, Any]:

@@ -17,8 +17,8 @@ from kev_engine.isolation.faults import FAULTS
 from kev_engine.runtime.audit import Audit
 from kev_engine.runtime.budget import DTYPES, KV_DTYPES
 from kev_engine.runtime.engine import Engine
-from kev_engine.runtime.questions_file import QuestionsFile, read_questions
-from kev_engine.schema import Answer, Run, RunStats, SamplingParams
+from kev_engine.runtime.questions_file import QuestionsFile, ask_file, read_questions, run_json
+from kev_engine.schema import Run
 
 OK, NOT_ALL, UNUSABLE = 0, 1, 2
 
@@ -83,24 +83,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _ask(engine: Engine, file: QuestionsFile, as_json: bool) -> int:
-    info = engine.info
-    answered = engine.ask(file.questions, file.shared) if file.questions else None
-    answers = [_refused(question_id, error) for question_id, error in file.refused.items()]
-    answers += answered.answers if answered is not None else ()
-    answers.sort(key=lambda answer: file.ids.index(answer.question_id))
-    stats = answered.stats if answered is not None else RunStats(info.model, info.backend, info.dtype, info.kv_dtype)
-    run = Run(tuple(answers), stats)
-    print(_json(run) if as_json else _text(run, info.backend_reason))
-    return NOT_ALL if any(answer.finish_reason == "error" for answer in answers) else OK
-
-
-def _refused(question_id: str, error: KevError) -> Answer:
-    return Answer(question_id, "", (), "error", SamplingParams(), 0, 0, 0, error=str(error))
+    run = ask_file(engine, file)
+    print(_json(run) if as_json else _text(run, engine.info.backend_reason))
+    return NOT_ALL if any(answer.finish_reason == "error" for answer in run.answers) else OK
 
 
 def _json(run: Run) -> str:
-    content = {"answers": [answer.to_json() for answer in run.answers], "run": run.stats.to_json()}
-    return json.dumps(content, ensure_ascii=False, indent=1, allow_nan=False)
+    return json.dumps(run_json(run), ensure_ascii=False, indent=1, allow_nan=False)
 
 
 def _text(run: Run, backend_reason: str) -> str:

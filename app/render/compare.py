@@ -15,10 +15,11 @@ from app.render.text import escape
 if TYPE_CHECKING:
     from app.run_record import RunRecord
 
+Json = Mapping[str, Any]
 ENGINE = ("model", "digest", "backend", "dtype", "kv_dtype", "device", "threads", "block_size")
 MAX_WORDS = 4000
 """Longer texts are shown whole, without marks: their comparison would take seconds."""
-_WORDS = re.compile(r"\s+|\w+|[^\w\s]")
+_WORDS = re.compile(r"\s+|\d+(?:\.\d+)*|\w+|[^\w\s]")
 
 
 def comparison(left: RunRecord, right: RunRecord, language: str) -> str:
@@ -65,10 +66,19 @@ def _question(left: RunRecord, right: RunRecord, letter: str, language: str) -> 
         name = say(language, "compare.answer") + (f" {number}" if number else "")
         if texts[0] != texts[1]:
             rows.append((name, *texts))
-        drawn = ["—" if answer is None else sampling(answer) for answer in both]
+        drawn = _drawn(*both)
         if drawn[0] != drawn[1]:
             rows.append((say(language, "record.drawn"), *drawn))
     return rows
+
+
+def _drawn(left: Json | None, right: Json | None) -> tuple[str, str]:
+    """The parts of both sampling tuples that differ; where one answer is missing, the whole of the other."""
+    values = [answer["sampling"] if answer is not None else None for answer in (left, right)]
+    if values[0] is not None and values[1] is not None:
+        same = {name for name in values[0] if name in values[1] and values[0][name] == values[1][name]}
+        values = [{name: value for name, value in one.items() if name not in same} for one in values if one is not None]
+    return tuple("—" if one is None else sampling({"sampling": one}) for one in values)  # type: ignore[return-value]
 
 
 def _times(left: RunRecord, right: RunRecord, language: str) -> list[tuple[str, str, str]]:
@@ -82,7 +92,7 @@ def _times(left: RunRecord, right: RunRecord, language: str) -> list[tuple[str, 
     return rows
 
 
-def _number(values: Mapping[str, Any], key: str) -> str:
+def _number(values: Json, key: str) -> str:
     value = values.get(key)
     return f"{value:.1f}" if isinstance(value, (int, float)) else "—"
 

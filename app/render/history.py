@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from app.i18n import say, sentence
+from app.i18n import CATALOGUE, say, sentence
 from app.render.mask_svg import colour, mask_svg
 from app.render.text import escape, figure, sizes
 from app.run_record import Segment
@@ -135,7 +135,8 @@ def _card(record: RunRecord, letter: str, card: CardValues, language: str) -> st
 
 
 def _answer(answer: Json, language: str) -> str:
-    facts = [str(answer.get("finish_reason")),
+    reason = str(answer.get("finish_reason"))
+    facts = [say(language, f"status.{reason}") if f"status.{reason}" in CATALOGUE else reason,
              say(language, "record.tokens", count=len(answer["token_ids"]))]
     for key in ("ttft", "tpot"):
         value = answer.get(f"{key}_ms")

@@ -1,4 +1,4 @@
-"""A questions file: what `ask` and `audit` read on the command line."""
+"""A questions file: what `ask` and `audit` read on the command line, and what the page's API takes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kev_engine.errors import InvalidField, KevError, UnreadableFile
-from kev_engine.schema import QUESTION_KEYS, Question, SharedContext
+from kev_engine.schema import QUESTION_KEYS, Answer, Question, Run, RunStats, SamplingParams, SharedContext
+
+if TYPE_CHECKING:
+    from kev_engine.runtime.engine import Engine
 
 
 @dataclass(frozen=True)
@@ -36,6 +40,11 @@ def read_questions(path: str) -> QuestionsFile:
     except json.JSONDecodeError as error:
         where = f"line {error.lineno}, column {error.colno}"
         raise UnreadableFile(path, where, f"it is not JSON: {error.msg}") from None
+    return parse_questions(path, content)
+
+
+def parse_questions(path: str, content: object) -> QuestionsFile:
+    """The questions of a file's content, as `read_questions`; errors call it `path`."""
     if isinstance(content, list):
         content = {"questions": content}
     if not isinstance(content, dict):
@@ -67,6 +76,26 @@ def read_questions(path: str) -> QuestionsFile:
         except InvalidField as error:
             refused[question_id] = error
     return QuestionsFile(tuple(ids), tuple(questions), shared, refused)
+
+
+def ask_file(engine: Engine, file: QuestionsFile) -> Run:
+    """The answers in the order of the file, refused questions among them with their sentence, and the run's figures."""
+    info = engine.info
+    answered = engine.ask(file.questions, file.shared) if file.questions else None
+    answers = [_refused(question_id, error) for question_id, error in file.refused.items()]
+    answers += answered.answers if answered is not None else ()
+    answers.sort(key=lambda answer: file.ids.index(answer.question_id))
+    stats = answered.stats if answered is not None else RunStats(info.model, info.backend, info.dtype, info.kv_dtype)
+    return Run(tuple(answers), stats)
+
+
+def run_json(run: Run) -> dict[str, object]:
+    """The run as the command line prints it."""
+    return {"answers": [answer.to_json() for answer in run.answers], "run": run.stats.to_json()}
+
+
+def _refused(question_id: str, error: KevError) -> Answer:
+    return Answer(question_id, "", (), "error", SamplingParams(), 0, 0, 0, error=str(error))
 
 
 def _read_shared(path: str, content: object) -> tuple[SharedContext, ...]:
