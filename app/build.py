@@ -46,12 +46,17 @@ _ASSETS = Path(__file__).parents[1] / "assets"
 _LANGUAGE_NAMES = (("EN", EN), ("中文", ZH))
 
 
-def build_app(engine: Engine | LiveEngine, is_public: bool | None = None) -> gr.Blocks:
-    """The workbench over a loaded engine; `is_public` None: as the environment says. Launch with page_options()."""
+def build_app(
+    engine: Engine | LiveEngine, is_public: bool | None = None, history_folder: Path | None = None
+) -> gr.Blocks:
+    """The workbench over a loaded engine. Launch with page_options().
+
+    `is_public` None: as the environment says. `history_folder` None: the engine's home.
+    """
     is_public = public_by_environment(os.environ) if is_public is None else is_public
     # The tabs see the engine of the moment, whichever model was chosen in the page.
     engine = engine if isinstance(engine, LiveEngine) else LiveEngine(engine)
-    history = HistoryHandlers(run_log(engine.config.home, is_public), is_public)
+    history = HistoryHandlers(run_log(history_folder or engine.config.home, is_public), is_public)
     handlers = RunHandlers(engine, PUBLIC if is_public else LOCAL, history)
 
     def leave(state: Session) -> None:

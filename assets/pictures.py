@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from playwright.sync_api import Browser, expect, sync_playwright
 
@@ -21,8 +22,9 @@ _ARGUMENTS = ["--no-sandbox", "--disable-gpu"]
 
 def main() -> None:
     adapters = {path.parent.name: str(path.parent) for path in ROOT.glob("assets/adapters/*/adapter_config.json")}
-    with Engine(EngineConfig.from_env(kv_budget_bytes=2**28, adapters=adapters)) as engine:
-        demo = build_app(engine)
+    config = EngineConfig.from_env(kv_budget_bytes=2**28, adapters=adapters)
+    with Engine(config) as engine, TemporaryDirectory() as folder:
+        demo = build_app(engine, history_folder=Path(folder))
         demo.launch(server_name="127.0.0.1", server_port=PORT, prevent_thread_lock=True, quiet=True, **page_options())
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=_ARGUMENTS)

@@ -33,8 +33,8 @@ def engine(embedded_home: Path) -> Iterator[Engine]:
 
 
 @pytest.fixture(scope="session")
-def url(engine: Engine) -> Iterator[str]:
-    demo = build_app(engine)
+def url(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    demo = build_app(engine, history_folder=tmp_path_factory.mktemp("history"))
     _, address, _ = demo.launch(server_name="127.0.0.1", server_port=free_port(), prevent_thread_lock=True, quiet=True,
                                 **page_options())
     yield address
