@@ -51,9 +51,8 @@ def test_a_whole_session_asks_nothing_of_another_machine(tmp_path):
     folder = tiny_folder(tmp_path / "tiny")
     notes, port = tmp_path / "notes", free_port()
     (tmp_path / "guard.py").write_text(GUARD)
-    command = [sys.executable, "guard.py", str(notes), "app.py", "--model", str(folder), "--threads", "1",
-               "--kv-budget", str(2**22), "--port", str(port), "--mcp"]
-    command[1] = str(tmp_path / "guard.py")
+    command = [sys.executable, str(tmp_path / "guard.py"), str(notes), "app.py", "--model", str(folder),
+               "--threads", "1", "--kv-budget", str(2**22), "--port", str(port), "--mcp"]
     env = {**os.environ, "KEV_HOME": str(tmp_path / "home"), "HF_HOME": str(tmp_path / "hf")}
     server = subprocess.Popen(command, cwd=ROOT, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
@@ -84,7 +83,7 @@ def connect(url: str, server: subprocess.Popen[str]) -> Client:
 def test_the_guard_itself_notices_a_request(tmp_path):
     (tmp_path / "guard.py").write_text(GUARD)
     (tmp_path / "ask.py").write_text("import urllib.request\nurllib.request.urlopen('http://example.invalid/')\n")
-    ran = subprocess.run([sys.executable, str(tmp_path / "guard.py"), str(tmp_path / "notes"), str(tmp_path / "ask.py")],
-                         capture_output=True, text=True, cwd=tmp_path)
+    command = [sys.executable, str(tmp_path / "guard.py"), str(tmp_path / "notes"), str(tmp_path / "ask.py")]
+    ran = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
     assert ran.returncode != 0
     assert "example.invalid" in (tmp_path / "notes").read_text()
