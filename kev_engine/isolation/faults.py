@@ -80,11 +80,10 @@ def _ones_2d(plan: StepPlan, allowed: BoolArray) -> BoolArray:
 
 
 def _one_cell(plan: StepPlan, allowed: BoolArray) -> BoolArray:
-    """The last row of every sequence but the first reads one key of the sequence before it."""
+    """The last row of every sequence but the first reads the last key of the sequence before it."""
     broken = allowed.copy()
-    first_keys = plan.cu_seqlens_k[:-1]
     for sequence in range(1, plan.num_sequences):
-        broken[plan.cu_seqlens_q[sequence + 1] - 1, first_keys[sequence - 1]] = True
+        broken[plan.cu_seqlens_q[sequence + 1] - 1, plan.cu_seqlens_k[sequence] - 1] = True
     return broken
 
 
@@ -107,6 +106,8 @@ FAULTS: Mapping[str, Fault] = {
         Fault("float01", "the 0/1 mask is added to the scores instead of applied", adds_mask=True),
         Fault("ones-2d", "an all-ones 2-D mask switches packing off: plain causal over the row", cells=_ones_2d),
         Fault("no-reset", "positions run on over segment borders", plan=_no_reset),
+        Fault("running-borders", "segment borders are taken from positions that were not restarted", cells=_ones_2d,
+              plan=_no_reset),
         Fault("one-cell", "one query of each segment reads one foreign key", cells=_one_cell),
         Fault("adapter-shift", "every segment gets the adapter of its neighbour", plan=_adapter_shift),
     )

@@ -25,6 +25,8 @@ from kev_engine.cache.storage import KVShape, KVStorage
 from kev_engine.isolation.faults import Fault
 from kev_engine.isolation.layout import PackedLayout
 from kev_engine.isolation.mask import count_allowed, dense_step
+from kev_engine.isolation.plan import StepPlan
+from kev_engine.runtime.events import SegmentInfo
 from kev_engine.runtime.model_runner import ModelRunner
 from kev_engine.runtime.scheduler import Scheduled, Scheduler
 from kev_engine.runtime.sequence import Sequence
@@ -44,6 +46,7 @@ class Proof:
 
     `ties` counts the tokens that differ from the lone run where its top two logits are closer than `alone_bound`, which
     is ALONE_BOUND or, where weights or KV are not fp32, at least NOISE_MARGIN times the measured noise floor.
+    `token_ids` is the answer that the audited run drew, greedily.
     """
 
     question_id: str
@@ -53,11 +56,20 @@ class Proof:
     neighbour_max_abs: float
     poison_max_abs: float
     alone_bound: float
+    token_ids: tuple[int, ...] = ()
 
     @property
     def is_isolated(self) -> bool:
         within = self.alone_max_abs <= self.alone_bound
         return within and self.alone_tokens_equal and self.neighbour_max_abs == 0 and self.poison_max_abs == 0
+
+
+@dataclass(frozen=True, eq=False)
+class Executed:
+    """One step of the audited run as the model was fed it, and the segment of the layout that each chunk belongs to."""
+
+    plan: StepPlan
+    segments: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -66,7 +78,7 @@ class Audit:
 
     `allowed_cells` counts the prompt layout. `foreign_cells` are the (query, key) pairs of all executed steps that join
     stories which may not read each other, by the owner of the block each key lies in; `foreign_cells_allowed` those of
-    them that attention was allowed to read.
+    them that attention was allowed to read. `steps` are the executed forwards, `segments` describe those of `layout`.
     """
 
     fault: str | None
@@ -77,6 +89,8 @@ class Audit:
     foreign_cells_allowed: int
     num_steps: int
     max_new_tokens: int
+    steps: tuple[Executed, ...] = ()
+    segments: tuple[SegmentInfo, ...] = ()
 
     @property
     def isolated(self) -> bool:
@@ -168,8 +182,12 @@ class Auditor:
         counts = np.sum([self._count_foreign(record) for record in self.records], axis=0)
         return Audit(
             name, proofs, layout, count_allowed(layout), int(counts[0]), int(counts[1]), len(self.records),
-            max_new_tokens,
+            max_new_tokens, tuple(self._executed(record) for record in self.records),
         )
+
+    def _executed(self, record: Record) -> Executed:
+        segments = {subject.sequence: index for index, subject in enumerate(self.subjects)}
+        return Executed(self._fed(record.scheduled.plan), tuple(segments[one] for one in record.scheduled.sequences))
 
     def _count_foreign(self, record: Record) -> tuple[int, int]:
         """The step's cells that join strangers, and how many of them attention was allowed to read."""
@@ -207,7 +225,8 @@ class Auditor:
         rng = np.random.default_rng(len(subject.sequence.tokens))
         swapped = self._replay(subject.sequence, rng=rng)
         poisoned = self._replay(subject.sequence, poison=True)
-        return Proof(subject.question_id, alone, equal, ties, swapped, poisoned, bound)
+        drawn = tuple(subject.sequence.tokens[subject.sequence.num_prompt:])
+        return Proof(subject.question_id, alone, equal, ties, swapped, poisoned, bound, drawn)
 
     def _record(self) -> list[Record]:
         """Answer the questions greedily and keep every plan with its logits."""
@@ -229,9 +248,11 @@ class Auditor:
     def _run(self, scheduled: Scheduled, input_ids: np.ndarray[tuple[int], np.dtype[np.int64]] | None = None
              ) -> torch.Tensor:
         plan = scheduled.plan if input_ids is None else replace(scheduled.plan, input_ids=input_ids)
-        if self.fault is not None:
-            plan = self.fault.broken_plan(plan, self.row_starts)
-        return self.runner.run(plan, self.storage)
+        return self.runner.run(self._fed(plan), self.storage)
+
+    def _fed(self, plan: StepPlan) -> StepPlan:
+        """The plan as the fault leaves it."""
+        return plan if self.fault is None else self.fault.broken_plan(plan, self.row_starts)
 
     def _tell(self) -> None:
         """Say how far the proofs are, before the next forward of theirs."""

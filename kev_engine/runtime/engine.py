@@ -272,7 +272,8 @@ class Engine:
                     self._runner, self._shape, taken.subjects, self.info.block_size, self.config.token_budget,
                     self.config.adapter_pool_size, self._facts.vocab_size, broken, on_forward=tell,
                 )
-                return auditor.prove(taken.layout, max_new_tokens)
+                segments = tuple(story.info for story in taken.stories)
+                return replace(auditor.prove(taken.layout, max_new_tokens), segments=segments)
 
             done.add_done_callback(lambda _: self._intake.release(taken))
             self._worker.send(Job(prove, done))
