@@ -14,6 +14,7 @@ from app.forms import LOCAL, PUBLIC
 from app.handlers.adapters import AdapterHandlers
 from app.handlers.api import ApiHandlers
 from app.handlers.doctor import DoctorHandlers
+from app.handlers.fault_lab import FaultLabHandlers
 from app.handlers.history import HistoryHandlers, run_log
 from app.handlers.memory import MemoryHandlers
 from app.handlers.run import RunHandlers
@@ -21,6 +22,7 @@ from app.i18n import EN, LANGUAGES, ZH, texts
 from app.live_engine import LiveEngine
 from app.panels import adapters as adapters_panel
 from app.panels import doctor as doctor_panel
+from app.panels import fault_lab as fault_lab_panel
 from app.panels import history as history_panel
 from app.panels import memory as memory_panel
 from app.panels import run as run_panel
@@ -32,6 +34,7 @@ from app.theme import workbench_theme
 from app.wiring import adapters as adapters_wiring
 from app.wiring import api as api_wiring
 from app.wiring import doctor as doctor_wiring
+from app.wiring import fault_lab as fault_lab_wiring
 from app.wiring import history as history_wiring
 from app.wiring import memory as memory_wiring
 from app.wiring import page as page_wiring
@@ -81,6 +84,8 @@ def build_app(
             with words.tab("tab.run", id="run") as run_tab:
                 panel = run_panel.build(words, examples, first, handlers.facts(), handlers.blank(EN))
                 run_wiring.wire(page, panel, handlers, examples, run_tab)
+                lab = FaultLabHandlers(engine, PUBLIC if is_public else LOCAL)
+                fault_lab_wiring.wire(page, fault_lab_panel.build(words, lab.blank()), lab, panel.board)
             with words.tab("tab.doctor", id="doctor"):
                 doctor = DoctorHandlers(engine, is_public)
                 doctor_wiring.wire(page, doctor_panel.build(words, doctor.blank()), doctor)

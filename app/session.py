@@ -9,6 +9,7 @@ from app.adapters_view import AdaptersView
 from app.doctor_view import DoctorView
 from app.history_view import HistoryView
 from app.i18n import EN
+from app.lab_view import LabView
 from app.run_view import RunView
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Session:
     history: HistoryView = field(default_factory=HistoryView)
     adapters: AdaptersView = field(default_factory=AdaptersView)
     comparing: RunStream | None = None
+    lab: LabView = field(default_factory=LabView)
 
     def stop(self) -> None:
         """Ask the run to end, whose answers keep what they have and say that they were stopped; give up an audit."""

@@ -38,7 +38,7 @@ class DoctorHandlers:
             description = doctor_form.parse(text, uploads, self.is_public)
             session.doctor = DoctorView(description, diagnose(description))
         except Exception as error:
-            session.doctor = DoctorView(error=_told(error))
+            session.doctor = DoctorView(error=told(error))
         return self.screen(session)
 
     def example(self, session: Session, key: str) -> tuple[str, Change]:
@@ -55,7 +55,7 @@ class DoctorHandlers:
             description = describe(self._tokenizer(tokenizer), doctor_form.pieces(pieces), template,
                                    doctor_form.intervals(recorded))
         except Exception as error:
-            session.doctor = DoctorView(error=_told(error))
+            session.doctor = DoctorView(error=told(error))
             return None, self.screen(session)
         text = doctor_form.as_text(description)
         return text, self.examine(session, text, ())
@@ -102,7 +102,7 @@ class DoctorHandlers:
         return load_tokenizer(name.strip())
 
 
-def _told(error: Exception) -> KevError:
+def told(error: Exception) -> KevError:
     """What the page can say about any failure; one that nobody foresaw is logged with its trace."""
     if isinstance(error, UnreadableFile):
         # The folder that uploads lie in says nothing to anybody.

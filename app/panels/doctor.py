@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import gradio as gr
 
 from app.doctor_presets import EXAMPLES
 from app.i18n import EN, say
+from app.panels import doctor_map
+from app.panels.scripts import script
 from app.panels.words import Words
 
-_JS = Path(__file__).parents[2] / "assets" / "js"
 _UPLOADS = [".npy", ".npz", ".safetensors", ".pt", ".json"]
 
 
@@ -40,7 +40,7 @@ def example_choices(language: str) -> list[tuple[str, str]]:
 
 def build(words: Words, blank: Mapping[str, str]) -> DoctorPanel:
     """The tab; `blank` is its screen before anything was examined."""
-    with gr.Row(elem_id="doctor-tab"):
+    with gr.Row(elem_id="doctor-tab", elem_classes="doctor-scope"):
         with gr.Column(elem_id="doctor-form", scale=0, min_width=300):
             with gr.Column(elem_classes="instrument", elem_id="doctor-input"):
                 examples = words.dropdown("doctor.examples", example_choices(EN), value=None, elem_id="doctor-examples",
@@ -63,16 +63,13 @@ def build(words: Words, blank: Mapping[str, str]) -> DoctorPanel:
                                               elem_id="doctor-tokenizer")
                     describe = words.button("doctor.describe", elem_id="doctor-describe")
             with gr.Column(elem_classes="instrument", elem_id="doctor-verdict"):
-                findings = gr.HTML(blank["findings"], js_on_load=_script("findings"), elem_id="doctor-findings")
-                repair = gr.HTML(blank["repair"], js_on_load=_script("findings"), elem_id="doctor-repair")
+                clicks = script("doctor/findings.js")
+                findings = gr.HTML(blank["findings"], js_on_load=clicks, elem_id="doctor-findings",
+                                   elem_classes="doctor-findings")
+                repair = gr.HTML(blank["repair"], js_on_load=clicks, elem_id="doctor-repair")
         with gr.Column(elem_classes="instrument", elem_id="doctor-mask", min_width=300):
-            shown = gr.HTML(
-                blank["map"], strip=blank["strip"], near="", html_template=(_JS / "doctor.html").read_text("utf-8"),
-                js_on_load=_script("doctor") + "\n" + _script("doctor_strip"), elem_id="doctor-map")
+            shown = doctor_map.build(blank, "doctor-map")
     places: dict[str, gr.components.Component] = {"map": shown, "findings": findings, "repair": repair}
     return DoctorPanel(examples, batch, files, examine, clear, pieces, template, recorded, tokenizer, describe, shown,
                        places)
 
-
-def _script(name: str) -> str:
-    return (_JS / f"{name}.js").read_text("utf-8")

@@ -28,12 +28,13 @@ def verdict(view: RunView, language: str) -> str:
     audit = view.audit
     mark, name = ("ok", "verdict.isolated") if audit.isolated else ("bad", "verdict.leaks")
     sign = "✓" if audit.isolated else "✗"
-    line = " · ".join(_proven(audit, language))
+    line = " · ".join(proven(audit, language))
     return (f'<p role="status"><b class="{mark}">{escape(say(language, name))} {sign}</b> {escape(line)}</p>'
-            f"{_proofs(audit, language)}")
+            f"{proofs(audit, language)}")
 
 
-def _proven(audit: Audit, language: str) -> list[str]:
+def proven(audit: Audit, language: str) -> list[str]:
+    """What was counted and measured, the worst of all questions."""
     worst: Mapping[str, float] = {
         name: max((getattr(proof, f"{name}_max_abs") for proof in audit.questions), default=0.0)
         for name in ("alone", "neighbour", "poison")
@@ -45,7 +46,8 @@ def _proven(audit: Audit, language: str) -> list[str]:
     ]
 
 
-def _proofs(audit: Audit, language: str) -> str:
+def proofs(audit: Audit, language: str) -> str:
+    """The measurements question by question, folded away."""
     heads = "".join(
         f'<th scope="col">{escape(say(language, f"proof.{name}"))}</th>'
         for name in ("question", "alone", "bound", "tokens", "neighbour", "poison"))

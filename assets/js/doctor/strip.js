@@ -1,5 +1,4 @@
-// The token strip: one line a token, only those in sight are in the page. It shares the names of doctor.js, which stands
-// before it in the same script.
+// The token strip: one line a token, only those in sight are in the page.
 const LINE = 24, stripBox = find(".strip"), body = find(".strip-body"), space = find(".strip-space"), lines = find(".strip-rows");
 
 const COLUMNS = [
@@ -98,9 +97,3 @@ lines.addEventListener("click", (event) => {
   zoom(Math.max(view.rows, view.cols), locked);
   drawStrip();
 });
-new ResizeObserver(drawStrip).observe(body);
-watch(["value"], () => { read(); drawStrip(); });
-watch(["strip"], readStrip);
-watch(["near"], readNear);
-read();
-readStrip();

@@ -3,7 +3,7 @@ element.addEventListener("click", async (event) => {
   const finding = event.target.closest("[data-go]"), copy = event.target.closest("[data-copy]");
   if (finding) {
     const [query, key, row] = finding.dataset.go.split(",").map(Number);
-    document.dispatchEvent(new CustomEvent("kev-doctor-go", { detail: { query, key, row } }));
+    element.closest(".doctor-scope").dispatchEvent(new CustomEvent("kev-doctor-go", { detail: { query, key, row } }));
   }
   if (copy) {
     const text = copy.closest("section").querySelector("pre").textContent, label = copy.textContent;
