@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +67,10 @@ class Mask:
 
     def distinct(self) -> Values:
         """The different values, ascending, as floats; NaN last. Of a huge variety only the extremes are kept."""
+        return self._distinct
+
+    @cached_property
+    def _distinct(self) -> Values:
         if self.pattern is not None:
             values = {self.pattern.inside} if self.num_cells else set()
             if self.pattern.layout is not None and self.num_cells:
@@ -78,7 +83,7 @@ class Mask:
         found: set[float] = set()
         flat = self.array.reshape(-1)
         for start in range(0, flat.size, CHUNK_CELLS):
-            part = np.unique(flat[start : start + CHUNK_CELLS].astype(np.float64))
+            part = _different(flat[start : start + CHUNK_CELLS])
             found.update(part[~np.isnan(part)].tolist()[:64] + part[~np.isnan(part)].tolist()[-64:])
             if np.isnan(part).any():
                 found.add(math.nan)
@@ -138,6 +143,14 @@ class Mask:
             return True
         assert self.array is not None
         return bool((self.array == self.array[:, :1]).all())
+
+
+def _different(part: Values) -> Values:
+    """The different values, as floats; without a sort where there are only two, as in most masks."""
+    low, high = part.min(), part.max()
+    if ((part == low) | (part == high)).all():
+        return np.unique(np.array([low, high], dtype=np.float64))
+    return np.unique(part.astype(np.float64))
 
 
 def _row_chunks(matrix: Values) -> Iterator[Values]:
