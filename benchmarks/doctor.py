@@ -51,6 +51,7 @@ def described() -> dict[str, dict[str, Any]]:
     lengths = [LONG // 64] * 64
     restarted = [place for length in lengths for place in range(length)]
     tril = np.tril(np.ones((SIZE, SIZE), dtype=bool))
+    noise = np.random.default_rng(0).random((SIZE, SIZE), dtype=np.float32) < 0.5
     return {
         f"{LONG} tokens, 64 segments, positions": {"lengths": lengths, "position_ids": restarted, "consumer": "hf"},
         f"{LONG} tokens, all-ones mask beside them": {
@@ -58,8 +59,7 @@ def described() -> dict[str, dict[str, Any]]:
         f"dense boolean {SIZE} × {SIZE}": {"attention_mask": tril, "consumer": "sdpa"},
         f"dense float32 {SIZE} × {SIZE}": {
             "attention_mask": np.where(tril, 0, np.finfo(np.float32).min).astype(np.float32), "consumer": "sdpa"},
-        f"random boolean {SIZE} × {SIZE}": {
-            "attention_mask": np.random.default_rng(0).random((SIZE, SIZE), dtype=np.float32) < 0.5, "consumer": "sdpa"},
+        f"random boolean {SIZE} × {SIZE}": {"attention_mask": noise, "consumer": "sdpa"},
     }
 
 
