@@ -37,7 +37,7 @@ from kev_engine.runtime.model_runner import ModelRunner
 from kev_engine.runtime.policy import POLICIES
 from kev_engine.runtime.run import ActiveRun
 from kev_engine.runtime.scheduler import Scheduler
-from kev_engine.runtime.worker import Cancel, Job, Submit, Worker
+from kev_engine.runtime.worker import Cancel, Job, Worker
 from kev_engine.sampling.temperature import Temperature
 from kev_engine.schema import Answer, Question, Run, RunStats, SharedContext
 
@@ -213,15 +213,17 @@ class Engine:
     def stream(self, questions: Sequence[Question], shared: Sequence[SharedContext] = ()) -> RunStream:
         """The run's events as they happen; see RunStream. Raises as `ask` does."""
         taken = self._take(questions, shared)
-        waiting = self._worker.num_waiting
-        if waiting + len(taken.stories) > self.config.max_waiting:
-            self._intake.release(taken)
-            used = self._pool.num_used * self.info.bytes_per_token * self.info.block_size
-            raise EngineBusy(waiting, self.config.max_waiting, used, self.info.kv_bytes_budget)
         run = self._run(taken)
         segments = tuple(story.info for story in taken.stories)
         plan = PlanMade(run.layout, segments, taken.kv_bytes_predicted, self.info.kv_bytes_budget)
-        self._worker.send(Submit(run))
+        try:
+            if not self._worker.submit(run, self.config.max_waiting):
+                used = self._pool.num_used * self.info.bytes_per_token * self.info.block_size
+                waiting = self._worker.num_waiting
+                raise EngineBusy(waiting, self.config.max_waiting, used, self.info.kv_bytes_budget)
+        except KevError:
+            self._intake.release(taken)
+            raise
         return RunStream(self._worker, run, plan)
 
     def _run(self, taken: Intaken) -> ActiveRun:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from kev_engine.errors import KevError
+from kev_engine.errors import EngineFailed, KevError
 from kev_engine.isolation.layout import PackedLayout
 from kev_engine.runtime.events import FREE, OTHERS, RESERVED, Event, Finished, KVUsage, Refused, RunFinished, Step
 from kev_engine.runtime.metrics import Batch, reuse
@@ -120,10 +120,18 @@ class ActiveRun:
         if self.is_over:
             return
         self.is_over = True
-        for sequence in self.sequences:
-            scheduler.finish(sequence)
-        self.release()
-        self.events.put(error if error is not None else RunFinished(self._stats(scheduler)))
+        end: Event | KevError | None = error
+        try:
+            for sequence in self.sequences:
+                scheduler.finish(sequence)
+            self.release()
+            end = end or RunFinished(self._stats(scheduler))
+        except BaseException as cause:
+            end = end or EngineFailed(cause)
+            raise
+        finally:
+            assert end is not None
+            self.events.put(end)
 
     def _stats(self, scheduler: Scheduler) -> RunStats:
         owners = scheduler.block_owners - self.first_id

@@ -8,6 +8,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
@@ -65,6 +66,11 @@ class Worker:
         self.check = check
         """Prove the block pool's invariants after every step (tests)."""
         self._inbox: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._door = threading.Lock()
+        """Held while something is handed over, so that nothing comes after the end and nobody overfills the queue."""
+        self._is_over = False
+        self._num_sent = 0
+        """Sequences of the runs that were submitted and that the scheduler does not know of yet."""
         self._runs: list[ActiveRun] = []
         self._held: deque[Submit] = deque()
         self._jobs: deque[Job] = deque()
@@ -72,9 +78,27 @@ class Worker:
         self._thread = threading.Thread(target=self._loop, name="kev-worker", daemon=True)
         self._thread.start()
 
-    def send(self, command: Command) -> None:
-        """Hand a command over; it takes effect before the next step."""
-        self._inbox.put(command)
+    def submit(self, run: ActiveRun, max_waiting: int) -> bool:
+        """Hand a run over, unless more than `max_waiting` sequences would then wait; whether it was.
+
+        Raises EngineClosed.
+        """
+        with self._door:
+            if self._is_over:
+                raise EngineClosed
+            if self.num_waiting + len(run.sequences) > max_waiting:
+                return False
+            self._num_sent += len(run.sequences)
+            self._inbox.put(Submit(run))
+            return True
+
+    def send(self, command: Cancel | Job | Close) -> None:
+        """Hand a command over; it takes effect before the next step. A closed worker ends a job with EngineClosed."""
+        with self._door:
+            if not self._is_over:
+                self._inbox.put(command)
+            elif isinstance(command, Job):
+                command.done.set_exception(EngineClosed())
 
     def close(self) -> None:
         """End every run with EngineClosed and wait until the thread is gone."""
@@ -84,19 +108,28 @@ class Worker:
     @property
     def num_waiting(self) -> int:
         """Sequences that were submitted and have not started, as of the last step."""
-        return len(self.scheduler.waiting)
+        return self._num_sent + len(self.scheduler.waiting)
 
     def _loop(self) -> None:
+        try:
+            self._serve()
+        finally:
+            # Whatever ended it: nobody may wait for a thread that is gone.
+            self._shut_down()
+
+    def _serve(self) -> None:
         while not self._is_closing:
             self._take_commands(wait=not self._runs and not self._held and not self._jobs)
             if self._jobs and not self._runs:
                 self._work(self._jobs.popleft())
             elif not self._jobs:
                 while self._held:
-                    self._begin(self._held.popleft().run)
+                    run = self._held.popleft().run
+                    self._begin(run)
+                    with self._door:
+                        self._num_sent -= len(run.sequences)
             if self._runs:
                 self._step()
-        self._shut_down()
 
     def _take_commands(self, wait: bool) -> None:
         while True:
@@ -120,8 +153,8 @@ class Worker:
             return
         for refused in run.refused:
             run.events.put(refused)
-        self.scheduler.submit(run.sequences)
         self._runs.append(run)
+        self.scheduler.submit(run.sequences)
         self._retire(run)
 
     def _cancel(self, run: ActiveRun, question_id: str | None) -> None:
@@ -160,7 +193,7 @@ class Worker:
                 self._advance(run, scheduled, drawn, times, made_of)
             if self.check:
                 self.scheduler.check()
-        except Exception as error:
+        except BaseException as error:
             self._fail(scheduled, error)
 
     def _replies(self, scheduled: Scheduled) -> list[Reply]:
@@ -213,15 +246,19 @@ class Worker:
         if run in self._runs:
             self._runs.remove(run)
 
-    def _fail(self, scheduled: Scheduled | None, error: Exception) -> None:
+    def _fail(self, scheduled: Scheduled | None, error: BaseException) -> None:
         """End every run that took part in the failed step; the others go on."""
         for run in list(self._runs):
             if scheduled is None or any(run.owns(sequence) for sequence in scheduled.sequences):
                 self._retire(run, EngineFailed(error))
 
     def _shut_down(self) -> None:
+        with self._door:
+            self._is_over = True
         self._take_commands(wait=False)
         for run in [*self._runs, *(submit.run for submit in self._held)]:
-            self._retire(run, EngineClosed())
+            # One that cannot be closed has told its reader all the same.
+            with suppress(Exception):
+                self._retire(run, EngineClosed())
         for job in self._jobs:
             job.done.set_exception(EngineClosed())

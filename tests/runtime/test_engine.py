@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from kev_engine.config import EngineConfig
-from kev_engine.errors import EngineClosed, EngineFailed, InvalidField, TooManyQuestions
+from kev_engine.errors import EngineClosed, InvalidField, TooManyQuestions
 from kev_engine.isolation.faults import FAULTS, fault_named
 from kev_engine.models.sources import resolve
 from kev_engine.runtime.engine import Engine
@@ -208,43 +208,6 @@ def test_a_run_that_makes_no_sense_is_refused_whole(tmp_path):
             engine.ask([Question("a", "x"), Question("a", "y")])
     with pytest.raises(EngineClosed):
         engine.ask(questions(1))
-
-
-class _Breaks:
-    """A backend that raises in mid-step."""
-
-    name = "breaks"
-    capabilities = frozenset({"window"})
-
-    def __init__(self, inner):
-        self.inner = inner
-        self.armed = True
-
-    def unsupported(self, needs, device, dtype):
-        return None
-
-    def prepare(self, plan, storage, windows):
-        return self.inner.prepare(plan, storage, windows)
-
-    def attend(self, layer, query, storage, state):
-        if self.armed and layer.index == 1:
-            raise RuntimeError("out of luck")
-        return self.inner.attend(layer, query, storage, state)
-
-
-def test_a_step_that_raises_ends_its_run_and_no_other(tiny_engine):
-    worker = tiny_engine._worker
-    healthy = worker.runner
-    breaking = _Breaks(healthy.backend)
-    worker.runner = type(healthy)(healthy.model, breaking, healthy.router, healthy.windows, healthy.device)
-    try:
-        with pytest.raises(EngineFailed, match="out of luck"):
-            tiny_engine.ask(questions(2))
-        breaking.armed = False
-        assert tiny_engine._pool.num_used == 0
-        assert len(tiny_engine.ask(questions(2, 3)).answers) == 2
-    finally:
-        worker.runner = healthy
 
 
 def test_each_question_keeps_its_own_seed_and_temperature(tiny_engine):
