@@ -68,6 +68,8 @@ class Board:
 
     cards: Mapping[str, CardValues] = field(default_factory=dict)
     shared: tuple[SharedValues, ...] = ()
+    shows_tokens: bool = False
+    """Whether the answers are looked at token by token."""
 
     def only(self, *letters: str) -> Board:
         """The board with these cards alone."""
@@ -76,6 +78,12 @@ class Board:
     def with_card(self, letter: str, **values: str) -> Board:
         """The board with some fields of one card changed."""
         return replace(self, cards={**self.cards, letter: replace(self.cards[letter], **values)})
+
+
+def owner(question_id: str) -> str:
+    """The letter of the card that a question comes from: its own, or the one before the @ of a sweep; else empty."""
+    letter = question_id.partition("@")[0]
+    return letter if letter in CARD_IDS else ""
 
 
 def board(cards: tuple[CardValues, ...], shared: tuple[SharedValues, ...] = ()) -> Board:
@@ -112,7 +120,7 @@ def from_json(text: str) -> Board:
         cards[letter] = CardValues(**{name: row[name] for name in FIELDS if name in row})
     shared = tuple(SharedValues(row.get("name", ""), row.get("text", ""), row.get("system", ""))
                    for row in _rows(content, "shared"))
-    return Board(cards, shared)
+    return Board(cards, shared, content.get("tokens") is True)
 
 
 def _rows(content: Mapping[str, object], key: str) -> list[dict[str, str]]:

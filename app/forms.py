@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from app.board import CARD_IDS, DEFAULT_MAX_NEW_TOKENS, Board, CardValues, SharedValues
+from app.board import DEFAULT_MAX_NEW_TOKENS, Board, CardValues, SharedValues, owner
 from kev_engine import InputError, Question, SamplingParams, SharedContext
 from kev_engine.errors import InvalidField, TooManyQuestions, UnknownAdapter
 
@@ -120,7 +120,7 @@ def _shared(name: str, shared: Sequence[SharedValues], limits: Limits, question_
         raise InvalidField("shared", name, f"no shared context has this name; there are: {known}", question_id)
     if len(found) > 1:
         raise InvalidField("shared", name, "two shared contexts have this name; rename one", question_id)
-    if name in CARD_IDS:
+    if owner(name):
         raise InvalidField("shared", name, "a question has this letter; give the context another name", question_id)
     if not found[0].text.strip():
         raise InvalidField("shared", name, "this shared context is empty; write something into it", question_id)

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from app.explain import Explanation, StepNote
 from kev_engine import Answer, Finished, KevError, PackedLayout, PlanMade, Refused, RunFinished, Step, TextDelta, pack
 
 if TYPE_CHECKING:
     from kev_engine import Audit
     from kev_engine.runtime.audit_stream import AuditProgress
     from kev_engine.runtime.events import Event
+    from kev_engine.schema import TokenLogprob
 
 QUEUED, STREAMING, ERROR = "queued", "streaming", "error"
 
@@ -46,12 +48,45 @@ class StepRun:
 
 
 @dataclass(frozen=True)
-class SampleView:
-    """One answer to a question, so far."""
+class Piece:
+    """A text that appeared at once, and how many tokens it took."""
 
-    text: str = ""
+    text: str
+    num_tokens: int
+
+
+@dataclass(frozen=True)
+class SampleView:
+    """One answer to a question, so far; `scores` and `alternatives` belong to its tokens, where they were asked for."""
+
+    pieces: tuple[Piece, ...] = ()
     token_ids: tuple[int, ...] = ()
+    scores: tuple[TokenLogprob, ...] = ()
+    alternatives: tuple[tuple[TokenLogprob, ...], ...] = ()
     answer: Answer | None = None
+
+    @property
+    def text(self) -> str:
+        return "".join(piece.text for piece in self.pieces) if self.answer is None else self.answer.text
+
+    def after(self, delta: TextDelta) -> SampleView:
+        """With what one more step wrote. Tokens without a text of their own are counted to the text that follows."""
+        count, pieces = len(delta.token_ids), self.pieces
+        if pieces and not pieces[-1].text:
+            count, pieces = count + pieces[-1].num_tokens, pieces[:-1]
+        return replace(
+            self, pieces=(*pieces, Piece(delta.text, count)), token_ids=self.token_ids + delta.token_ids,
+            scores=self.scores + delta.logprobs, alternatives=self.alternatives + delta.alternatives)
+
+
+@dataclass(frozen=True)
+class SweepView:
+    """One card's question at several temperatures: the run, the temperatures, the seed, and the answer expected."""
+
+    run: int
+    temperatures: tuple[float, ...]
+    seed: int
+    expected: str = ""
 
 
 @dataclass(frozen=True)
@@ -109,6 +144,8 @@ class RunView:
 
     number: int = 0
     cards: Mapping[str, CardView] = field(default_factory=dict)
+    sweeps: Mapping[str, SweepView] = field(default_factory=dict)
+    """By the letter of the card whose question was swept."""
     plan: PlanMade | None = None
     step: Step | None = None
     steps: tuple[StepRun, ...] = ()
@@ -116,6 +153,11 @@ class RunView:
     kv_used: tuple[int, ...] = ()
     """Bytes of KV memory that held tokens after each forward."""
     memory: DeviceMemory | None = None
+    notes: tuple[StepNote, ...] = ()
+    """What each forward consisted of, and what it took."""
+    explanation: Explanation | None = None
+    before: Explanation | None = None
+    """Of the run before this one."""
     executed: tuple[int, ...] = ()
     """Tokens of each segment that went through the model, prompt and generated: those whose keys exist."""
     run: RunFinished | None = None
@@ -131,17 +173,16 @@ class RunView:
                 return replace(self, plan=event, executed=(0,) * event.layout.num_segments)
             case Step():
                 return replace(self, step=event, executed=self._executed_after(event), steps=self._steps_after(event),
-                               kv_used=(*self.kv_used, event.kv.bytes_used))
+                               kv_used=(*self.kv_used, event.kv.bytes_used), notes=(*self.notes, _note(event)))
             case TextDelta():
                 card = self.cards.get(event.question_id, CardView())
-                sample = card.sample(event.sample)
-                return self.with_card(event.question_id, card.with_sample(event.sample, replace(
-                    sample, text=sample.text + event.text, token_ids=sample.token_ids + event.token_ids)))
+                return self.with_card(
+                    event.question_id, card.with_sample(event.sample, card.sample(event.sample).after(event)))
             case Finished():
                 answer = event.answer
                 card = self.cards.get(answer.question_id, CardView())
                 return self.with_card(answer.question_id, card.with_sample(
-                    answer.sample, SampleView(answer.text, answer.token_ids, answer)))
+                    answer.sample, replace(card.sample(answer.sample), token_ids=answer.token_ids, answer=answer)))
             case Refused():
                 card = self.cards.get(event.question_id, CardView())
                 return self.with_card(event.question_id, replace(card, error=event.error))
@@ -197,3 +238,15 @@ class RunView:
         card = None if info.is_shared else self.cards.get(info.name)
         count = max(0, self.executed[segment] - self.plan.layout.lengths[segment])
         return card.sample(info.sample).token_ids[:count] if card else ()
+
+
+def _note(step: Step) -> StepNote:
+    chunks = step.plan.chunks
+    return StepNote(
+        num_tokens=sum(chunk.num_new for chunk in chunks),
+        prompt_tokens=0 if step.batch is None else step.batch.prompt_tokens,
+        num_sequences=len(chunks), num_rows=len(step.plan.sample_rows),
+        cells=sum(chunk.num_new * chunk.start + chunk.num_new * (chunk.num_new + 1) // 2 for chunk in chunks),
+        keys=sum(chunk.num_keys for chunk in chunks),
+        forward_ms=step.forward_ms, other_ms=step.plan_ms + step.sample_ms,
+    )

@@ -29,6 +29,7 @@ class Session:
     view: RunView = field(default_factory=RunView)
     stream: RunStream | None = None
     audit: AuditStream | None = None
+    shows_tokens: bool = False
     plan: Plan | None = None
     plan_error: KevError | None = None
     doctor: DoctorView = field(default_factory=DoctorView)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
@@ -10,12 +11,12 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from app import question_file, render
+from app import question_file, render, sweep
 from app.board import Board
 from app.forms import LOCAL, Limits, Parsed, parse_all
 from app.live_engine import LiveEngine
 from app.question_file import QuestionFile
-from app.run_view import QUEUED, STREAMING, CardView, DeviceMemory, RunView
+from app.run_view import QUEUED, STREAMING, CardView, DeviceMemory, RunView, SweepView
 from app.session import Session
 from app.token_texts import TokenTexts
 from kev_engine import Finished, KevError, PlanMade, Refused, RunFinished
@@ -69,14 +70,41 @@ class RunHandlers:
     def run(self, session: Session, board: Board) -> Iterator[Change]:
         """Answer the cards of the board; a card with a mistake shows it, the others run."""
         parsed = parse_all(board, self.engine.adapters.names(), self.limits)
+        session.shows_tokens = board.shows_tokens
         session.view = _starting(parsed, session.view)
+        yield from self._answer(session, parsed)
+
+    def sweep(self, session: Session, board: Board, letter: str) -> Iterator[Change]:
+        """Answer one card's question at several temperatures, all in one run."""
+        parsed = parse_all(board.only(letter), self.engine.adapters.names(), self.limits)
+        session.shows_tokens = board.shows_tokens
+        if not parsed.questions:
+            session.view = _starting(parsed, session.view)
+            yield from self._answer(session, parsed)
+            return
+        [question] = parsed.questions
+        given = question.sampling.seed
+        seed = secrets.randbits(31) if given is None else given
+        swept = Parsed(sweep.questions(question, seed), {}, parsed.shared)
+        view = _starting(swept, session.view)
+        new = SweepView(view.number, sweep.TEMPERATURES, seed, board.cards[letter].expected)
+        session.view = replace(view, sweeps={**view.sweeps, letter: new})
+        yield from self._answer(session, swept)
+
+    def look(self, session: Session, shows_tokens: bool) -> Change:
+        """The answers token by token, or as text."""
+        session.shows_tokens = shows_tokens
+        return self._changed(session, {})
+
+    def _answer(self, session: Session, parsed: Parsed) -> Iterator[Change]:
         shown: dict[str, str] = {}
         yield self._changed(session, shown)
         if not parsed.questions:
             return
         info = self.engine.info
         try:
-            session.stream = self.engine.stream(parsed.questions, parsed.shared)
+            scored = [replace(question, logprobs=True) for question in parsed.questions]
+            session.stream = self.engine.stream(scored, parsed.shared)
         except KevError as error:
             session.view = _ended(session.view, error)
             yield self._changed(session, shown)
@@ -177,7 +205,8 @@ class RunHandlers:
 
     def _changed(self, session: Session, shown: dict[str, str], event: Event | None = None) -> Change:
         """What differs from `shown`, which is brought up to date."""
-        screen = render.screen(session.view, self.engine.info, self.token_texts, session.language)
+        screen = render.screen(session.view, self.engine.info, self.token_texts, session.language,
+                               session.shows_tokens)
         if isinstance(event, PlanMade):
             screen[TEXTS] = render.prompt_texts(session.view, self.token_texts)
         changed = {name: value for name, value in screen.items() if shown.get(name) != value}
@@ -190,7 +219,8 @@ def _starting(parsed: Parsed, before: RunView) -> RunView:
     number = before.number + 1
     cards = {question.id: CardView(question.n, run=number) for question in parsed.questions}
     cards |= {name: CardView(error=error, run=number) for name, error in parsed.mistakes.items()}
-    return RunView(number, {**before.cards, **cards})
+    sweeps = {letter: swept for letter, swept in before.sweeps.items() if letter not in cards}
+    return RunView(number, {**before.cards, **cards}, sweeps)
 
 
 def _ended(view: RunView, error: KevError) -> RunView:

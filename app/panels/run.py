@@ -15,6 +15,8 @@ from app.panels.scripts import script, template
 from app.panels.words import Words
 from app.presets import Preset
 
+_BOARD = ("field", "tokens", "sweep", "compare", "answer", "card", "main")
+
 
 @dataclass(frozen=True)
 class RunPanel:
@@ -50,7 +52,7 @@ def build(
                 board.to_json(first.board), letters=json.dumps(CARD_IDS), **facts,
                 **{f"answer_{letter}": "" for letter in CARD_IDS}, apply_default_css=False,
                 html_template=template("board/board.html"),
-                js_on_load=script(*(f"board/{name}.js" for name in ("field", "answer", "card", "main"))),
+                js_on_load=script(*(f"board/{name}.js" for name in _BOARD)),
                 elem_id="board")
         with gr.Column(elem_id="instruments", scale=0, min_width=300):
             with gr.Row(elem_id="actions"):

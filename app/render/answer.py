@@ -5,31 +5,54 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from app.i18n import say, sentence
+from app.render.mask import TokenTexts
+from app.render.sweep import sweep_parts
 from app.render.text import to_json
-from app.run_view import QUEUED, CardView, RunView, SampleView
+from app.render.tokens import token_pieces
+from app.run_view import ERROR, QUEUED, STREAMING, CardView, RunView, SampleView
+from app.sweep import question_id
 from kev_engine.schema import DEFAULT_ORDER
 
 if TYPE_CHECKING:
     from kev_engine import Answer, SamplingParams
 
 
-def answer(card: CardView | None, view: RunView, question_id: str, language: str) -> str:
-    """The answers of one card so far and the lines of facts under them, as JSON; empty for a card that never ran."""
+def answer(view: RunView, letter: str, language: str, token_texts: TokenTexts | None = None) -> str:
+    """The answers of one card so far and the lines of facts under them, as JSON; empty for a card that never ran.
+
+    With `token_texts`, every answer comes token by token too.
+    """
+    if letter in view.sweeps:
+        swept = view.sweeps[letter]
+        return to_json({"run": swept.run, "earlier": swept.run != view.number, "status": _swept(view, letter),
+                        "sweep": sweep_parts(letter, swept, view, language)})
+    card = view.cards.get(letter)
     if card is None:
         return ""
     parts: dict[str, object] = {"run": card.run, "earlier": card.run != view.number, "status": card.status}
     if card.error is not None:
         parts["mistake"] = sentence(card.error, language)
-    else:
-        parts["samples"] = [_sample(card.sample(k), card, language) for k in range(card.num_samples)]
+    if card.error is None or card.num_tokens:
+        parts["samples"] = [_sample(card.sample(k), card, language, token_texts) for k in range(card.num_samples)]
         if card.status == QUEUED:
-            parts["waiting"] = _progress(view, question_id, language)
+            parts["waiting"] = _progress(view, letter, language)
     return to_json(parts)
 
 
-def _sample(sample: SampleView, card: CardView, language: str) -> dict[str, object]:
+def _swept(view: RunView, letter: str) -> str:
+    """How far a sweep is: as far as the last of its questions."""
+    cards = [view.cards.get(question_id(letter, value), CardView()) for value in view.sweeps[letter].temperatures]
+    statuses = [card.status for card in cards]
+    return next((status for status in (ERROR, QUEUED, STREAMING) if status in statuses), statuses[-1])
+
+
+def _sample(
+    sample: SampleView, card: CardView, language: str, token_texts: TokenTexts | None,
+) -> dict[str, object]:
     parts: dict[str, object] = {"text": sample.text, "is_done": sample.answer is not None or card.is_cut}
     status = card.status if sample.answer is None else sample.answer.finish_reason
+    if token_texts is not None and sample.scores:
+        parts["pieces"] = token_pieces(sample, token_texts)
     facts = [say(language, f"status.{status}"), say(language, "answer.tokens", count=len(sample.token_ids))]
     if sample.answer is not None:
         facts += _measured(sample.answer, language)
@@ -39,9 +62,9 @@ def _sample(sample: SampleView, card: CardView, language: str) -> dict[str, obje
     return {**parts, "facts": facts}
 
 
-def _progress(view: RunView, question_id: str, language: str) -> str:
+def _progress(view: RunView, letter: str, language: str) -> str:
     """How much of a waiting question's prompt was read, its shared context included."""
-    segment = _segment_of(view, question_id)
+    segment = _segment_of(view, letter)
     if view.plan is None or segment is None:
         return say(language, "status.queued")
     layout = view.plan.layout
@@ -83,6 +106,6 @@ def _order(params: SamplingParams, language: str) -> str:
     return " → ".join(say(language, f"step.{name}") for name in (params.order or DEFAULT_ORDER))
 
 
-def _segment_of(view: RunView, question_id: str) -> int | None:
+def _segment_of(view: RunView, letter: str) -> int | None:
     infos = view.plan.segments if view.plan else ()
-    return next((k for k, info in enumerate(infos) if not info.is_shared and info.name == question_id), None)
+    return next((k for k, info in enumerate(infos) if not info.is_shared and info.name == letter), None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from app.board import CARD_IDS
+from app.board import CARD_IDS, owner
 from app.i18n import say
 from app.render.text import escape, to_json
 from app.run_view import RunView
@@ -80,7 +80,8 @@ def cell(view: RunView, row: int, token_texts: TokenTexts, language: str) -> str
 
 def colour(info: SegmentInfo) -> int:
     """The colour of a segment: its card's (of a prompt that several samples share too), or that of shared contexts."""
-    return CARD_IDS.index(info.name) if info.name in CARD_IDS else SHARED_COLOUR
+    letter = owner(info.name)
+    return CARD_IDS.index(letter) if letter else SHARED_COLOUR
 
 
 def adapter_colour(adapter_id: int) -> int:

@@ -15,9 +15,12 @@ if TYPE_CHECKING:
     from kev_engine.runtime.engine import EngineInfo
 
 
-def screen(view: RunView, info: EngineInfo, token_texts: TokenTexts, language: str) -> dict[str, str]:
+def screen(
+    view: RunView, info: EngineInfo, token_texts: TokenTexts, language: str, shows_tokens: bool = False,
+) -> dict[str, str]:
     """Everything of the run tab that a run changes, by the name of its place."""
-    shown = {f"answer_{name}": answer(view.cards.get(name), view, name, language) for name in CARD_IDS}
+    texts = token_texts if shows_tokens else None
+    shown = {f"answer_{name}": answer(view, name, language, texts) for name in CARD_IDS}
     shown["mask"] = mask_story(view, token_texts)
     shown["kv"] = kv_gauge(view, info)
     shown["verdict"] = verdict(view, language)

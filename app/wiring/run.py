@@ -8,8 +8,7 @@ from typing import Any
 import gradio as gr
 
 from app import board, render
-from app.board import Board
-from app.handlers.run import RunHandlers
+from app.handlers.run import Change, RunHandlers
 from app.panels.run import RunPanel
 from app.presets import Preset
 from app.session import Session
@@ -33,22 +32,28 @@ def _wire_runs(page: Page, panel: RunPanel, handlers: RunHandlers) -> None:
         return {panel.run: gr.update(interactive=not is_busy), panel.audit: gr.update(interactive=not is_busy),
                 panel.stop: gr.update(interactive=is_busy)}
 
-    def start(state: Session, chosen: Board) -> Iterator[dict[Any, Any]]:
+    def start(state: Session, changes: Iterator[Change]) -> Iterator[dict[Any, Any]]:
         if state.stream is not None:
             yield {panel.note: render.sentence_line("error.running", state.language)}
             return
         yield {**busy(True), panel.cell: ""}
-        yield from (updates(panel, change) for change in handlers.run(state, chosen))
+        yield from (updates(panel, change) for change in changes)
         yield busy(False)
 
     def run(state: Session, text: str) -> Iterator[dict[Any, Any]]:
-        yield from start(state, board.from_json(text))
+        yield from start(state, handlers.run(state, board.from_json(text)))
 
     def alone(state: Session, text: str, event: gr.EventData) -> Iterator[dict[Any, Any]]:
-        yield from start(state, board.from_json(text).only(_letter(event)))
+        yield from start(state, handlers.run(state, board.from_json(text).only(_letter(event))))
 
     def again(state: Session, text: str, event: gr.EventData) -> Iterator[dict[Any, Any]]:
-        yield from start(state, handlers.again(state, board.from_json(text), _letter(event)))
+        yield from start(state, handlers.run(state, handlers.again(state, board.from_json(text), _letter(event))))
+
+    def sweep(state: Session, text: str, event: gr.EventData) -> Iterator[dict[Any, Any]]:
+        yield from start(state, handlers.sweep(state, board.from_json(text), _letter(event)))
+
+    def look(state: Session, text: str) -> dict[Any, Any]:
+        return updates(panel, handlers.look(state, board.from_json(text).shows_tokens))
 
     def audit(state: Session, text: str) -> Iterator[dict[Any, Any]]:
         yield busy(True)
@@ -63,6 +68,8 @@ def _wire_runs(page: Page, panel: RunPanel, handlers: RunHandlers) -> None:
     panel.run.click(run, **every)
     panel.board.alone(alone, **every)
     panel.board.again(again, **every)
+    panel.board.sweep(sweep, **every)
+    panel.board.look(look, [page.session, panel.board], [panel.board, *panel.places.values()], **QUIET)
     panel.audit.click(audit, **every)
     panel.stop.click(Session.stop, page.session, None, queue=False, **QUIET)
     panel.mask.click(cell, page.session, panel.cell, queue=False, **QUIET)

@@ -26,6 +26,7 @@ from kev_engine.models.progress import Progress, silent
 from kev_engine.models.sources import resolve
 from kev_engine.models.tokens import untrained_ids
 from kev_engine.runtime import budget
+from kev_engine.runtime import machine as machines
 from kev_engine.runtime.adapter_effect import PROMPT, AdapterEffect, measure
 from kev_engine.runtime.adapter_source import AdapterSource, read_source
 from kev_engine.runtime.audit import NEW_TOKENS, Audit, Auditor
@@ -61,6 +62,12 @@ class EngineInfo:
     block_size: int
     load_seconds: float
     weight_bytes: int = 0
+    body_weights: int = 0
+    """Weights of the layers, which every token passes; `head_weights` are those that turn it into logits."""
+    head_weights: int = 0
+    num_layers: int = 0
+    num_heads: int = 0
+    head_dim: int = 0
 
 
 class RunStream:
@@ -141,7 +148,11 @@ class Engine:
             kv_bytes_budget=self._pool.num_usable * block_bytes, bytes_per_token=self._shape.bytes_per_token,
             block_size=block_size, load_seconds=loaded.seconds,
             weight_bytes=sum(weight.nbytes for weight in loaded.model.parameters()),
+            body_weights=_body_weights(loaded.model),
+            head_weights=loaded.model.get_output_embeddings().weight.numel(),
+            num_layers=facts.num_layers, num_heads=facts.num_heads, head_dim=facts.head_dim,
         )
+        self._machine: machines.Machine | None = None
         self._is_closed = False
         for name, path in self.config.adapters.items():
             self.load_adapter(name, path, progress)
@@ -299,6 +310,15 @@ class Engine:
         device = torch.device(self.info.device)
         return budget.free_bytes(device) if device.type == "cuda" else available_bytes()
 
+    def machine(self) -> machines.Machine:
+        """What this device reaches, measured once, while no run is active; the first caller waits for that."""
+        if self._machine is None:
+            done: Future[machines.Machine] = Future()
+            device, dtype = torch.device(self.info.device), budget.pick_dtype(self.config.dtype)
+            self._worker.send(Job(lambda: machines.measure(device, dtype), done))
+            self._machine = done.result()
+        return self._machine
+
     def token_texts(self, token_ids: Sequence[int]) -> list[str]:
         """The text of each token by itself, special tokens by their names, for people to look at."""
         return [self._tokenizer.decode([token_id]) for token_id in token_ids]
@@ -316,3 +336,10 @@ class Engine:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _body_weights(model: Any) -> int:
+    """All weights but the embeddings of input and output, which may be one matrix."""
+    tables = {id(table.weight): table.weight.numel()
+              for table in (model.get_input_embeddings(), model.get_output_embeddings())}
+    return sum(weight.numel() for weight in model.parameters()) - sum(tables.values())

@@ -29,8 +29,8 @@ from kev_engine.text.chat import ChatEncoder
 from kev_engine.text.detokenize import Detokenizer
 from kev_engine.text.stop import StopMatcher
 
-ContextKey = tuple[str, int]
-"""A shared context's name and the adapter its keys were computed with."""
+GroupKey = tuple[object, ...]
+"""What stories that may share memory have in common: a shared context, or a prompt that is asked several times."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +104,7 @@ class Intake:
         _require_unique("shared", [context.name for context in shared])
         known = {context.name: context for context in shared}
         temperature = self._temperature.current()
-        groups: dict[ContextKey | str, list[Story]] = {}
+        groups: dict[GroupKey, list[Story]] = {}
         refused: list[Refused] = []
         held: list[AdapterVersion] = []
         for question in questions:
@@ -113,7 +113,7 @@ class Intake:
             except KevError as error:
                 refused.append(_refuse(question, error, temperature))
                 continue
-            key = question.id if question.shared is None else (question.shared, version.adapter_id)
+            key = _group_key(question, version)
             try:
                 stories = self._stories(question, known, version, groups.get(key, []), temperature)
             except InputError as error:
@@ -145,7 +145,7 @@ class Intake:
             if shared is None:
                 names = ", ".join(known) or "none"
                 raise InvalidField("shared", question.shared, f"the run's shared contexts are: {names}", question.id)
-        context = group[0].sequence if group else None
+        context = group[0].sequence if group and shared is not None else None
         above = () if shared is None else tuple(
             context.tokens if context is not None else self._encoder.encode_shared(shared).token_ids
         )
@@ -166,9 +166,14 @@ class Intake:
             stories.append(Story(context, self._info(shared.name, above, question, version, is_shared=True)))
         parent, rest = context, own
         if question.n > 1 and len(own) > 1:
-            # The samples' common prompt is a context of theirs; its last token is left for each to start from.
-            parent = sequence([*above, *own[:-1]], 0, parent)
-            stories.append(Story(parent, self._info(question.id, own[:-1], question, version, is_shared=True)))
+            # The samples' common prompt is a context of theirs; its last token is left for each to start from. Another
+            # question of this run that samples the same prompt has stored it already.
+            prompt = [*above, *own[:-1]]
+            stored = [story.sequence for story in group if story.reply is None]
+            parent = next((one for one in stored if one.tokens == prompt), None)
+            if parent is None:
+                parent = sequence(prompt, 0, context)
+                stories.append(Story(parent, self._info(question.id, own[:-1], question, version, is_shared=True)))
             rest = own[-1:]
         seed = secrets.randbits(63) if question.sampling.seed is None else question.sampling.seed
         params = replace(with_temperature(question.sampling, temperature.value), seed=seed)
@@ -209,6 +214,15 @@ class Intake:
 
     def _blocks_of(self, sequence: Sequence) -> int:
         return self._blocks.blocks_for(sequence.num_projected) - sequence.num_inherited // self._blocks.block_size
+
+
+def _group_key(question: Question, version: AdapterVersion) -> GroupKey:
+    if question.shared is not None:
+        return ("shared", question.shared, version.adapter_id)
+    if question.n == 1:
+        return ("question", question.id)
+    return ("prompt", question.question, question.context, question.system, question.messages,
+            question.prompt_token_ids, question.priority, version.adapter_id)
 
 
 def _refuse(question: Question, error: KevError, temperature: TemperatureVersion) -> Refused:

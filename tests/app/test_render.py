@@ -14,7 +14,7 @@ from app import render
 from app.board import CARD_IDS, Board
 from app.i18n import EN, LANGUAGES
 from app.question_file import QuestionFile
-from app.run_view import CardView, RunView, SampleView
+from app.run_view import CardView, Piece, RunView, SampleView
 from kev_engine import PlanMade, Step, StepPlan, pack
 from kev_engine.errors import UnknownAdapter
 from kev_engine.isolation import mask
@@ -170,10 +170,10 @@ def test_hostile_text_is_text(text, language):
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_an_answer_travels_as_text(text):
-    view = RunView(cards={"A": CardView(samples=(SampleView(text, (1,)),)),
+    view = RunView(cards={"A": CardView(samples=(SampleView((Piece(text, 1),), (1,)),)),
                           "B": CardView(error=UnknownAdapter(text, [text]))})
-    assert json.loads(render.answer(view.cards["A"], view, "A", EN))["samples"][0]["text"] == text
-    assert text in json.loads(render.answer(view.cards["B"], view, "B", EN))["mistake"]
+    assert json.loads(render.answer(view, "A", EN))["samples"][0]["text"] == text
+    assert text in json.loads(render.answer(view, "B", EN))["mistake"]
 
 
 @pytest.mark.parametrize("file", sorted((ROOT / "assets" / "js").rglob("*.js")), ids=lambda file: file.name)

@@ -134,6 +134,26 @@ def test_a_shared_context_gives_the_answers_of_the_whole_text(tiny_engine):
     assert run.stats.blocks_leaked == 0
 
 
+def test_equal_prompts_of_several_sampled_questions_are_stored_once(tiny_engine):
+    """A sweep: the prompt at two temperatures is one segment with six readers; each answers as in a run of its own."""
+    asked = [
+        Question(name, "What does it say?", context=CONTEXT * 3, n=3, max_new_tokens=6,
+                 sampling=SamplingParams(temperature=temperature, seed=5))
+        for name, temperature in (("a", 0.5), ("b", 1.0))
+    ]
+    other = replace(asked[0], id="c", context=CONTEXT)
+    events = list(tiny_engine.stream([*asked, other]))
+    plan = events[0]
+    assert [info.name for info in plan.segments if info.is_shared] == ["a", "c"]
+    assert plan.layout.parents == (None, 0, 0, 0, 0, 0, 0, None, 7, 7, 7)
+    together = {(event.answer.question_id, event.answer.sample): event.answer.token_ids
+                for event in events if isinstance(event, Finished)}
+    for question in (*asked, other):
+        for answer in tiny_engine.ask([question]).answers:
+            assert answer.token_ids == together[question.id, answer.sample]
+    assert tiny_engine.audit([*asked, other]).isolated
+
+
 def test_more_questions_than_memory_holds_wait_their_turn(tmp_path):
     folder = str(tiny_folder(tmp_path, "llama"))
     asked = questions(40, 4)

@@ -5,7 +5,7 @@ function drawAnswer(place, letter) {
     place.replaceChildren(make("p", { class: "hint" }, say("answer.hint")));
     return;
   }
-  const parts = [];
+  const parts = found.sweep ? sweepParts(found) : [];
   if (found.mistake) parts.push(make("p", { class: "mistake", role: "alert" }, found.mistake));
   const samples = found.samples || [];
   if (samples.length === 1) parts.push(...sampleParts(samples[0], found));
@@ -17,7 +17,8 @@ function drawAnswer(place, letter) {
 
 function sampleParts(sample, found) {
   const parts = [];
-  if (sample.text) parts.push(make("p", { class: "text" }, make("span", {}, sample.text)));
+  if (sample.pieces && board.tokens) parts.push(make("div", { class: "token-view" }, ...tokenText(sample)));
+  else if (sample.text) parts.push(make("p", { class: "text" }, make("span", {}, sample.text)));
   else if (sample.is_done && !sample.mistake) parts.push(make("p", { class: "hint" }, say("answer.nothing")));
   if (sample.mistake) parts.push(make("p", { class: "mistake", role: "alert" }, sample.mistake));
   const facts = found.waiting ? [found.waiting] : [...sample.facts];

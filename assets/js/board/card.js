@@ -10,7 +10,7 @@ function cardNode(card) {
       button("alone", () => act("alone", { id }), "icon alone"),
       button("duplicate", () => duplicate(card), "icon duplicate"),
       menu(id, [
-        ["again", () => act("again", { id })], ["attach", () => attach(card, "context")],
+        ["again", () => act("again", { id })], ["sweep", () => act("sweep", { id })], ["attach", () => attach(card, "context")],
         ["up", () => moveBy(card, -1)], ["down", () => moveBy(card, 1)], ["fold", () => fold(card)],
         ["clear", () => clearCard(card)],
       ]),

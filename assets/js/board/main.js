@@ -3,6 +3,7 @@
 const LETTERS = JSON.parse(props.letters);
 let board = { cards: [], shared: [] }, adapters = [], defaults = {}, answers = {}, before = null;
 const opened = new Set();
+let view = "text";
 const since = {}; // a card that takes a letter over shows no answer of the one before
 const list = element.querySelector(".list"), told = element.querySelector(".told");
 
@@ -12,7 +13,7 @@ function keep() {
 
 function readBoard() {
   if (board.cards.length) before = JSON.stringify(board);
-  board = JSON.parse(props.value);
+  board = { ...JSON.parse(props.value), tokens: view === "tokens" };
   drawBoard();
 }
 
@@ -33,14 +34,25 @@ function readAnswers() {
     const place = element.querySelector("#answer-" + letter);
     if (place) drawAnswer(place, letter);
   }
+  if (view === "columns") drawBoard();
 }
 readAnswers.seen = {};
 
 function drawBoard() {
   tell("");
-  list.replaceChildren(...board.shared.map(sharedNode), ...board.cards.map(cardNode));
-  drawReaders();
+  if (view === "columns") list.replaceChildren(columnsNode());
+  else list.replaceChildren(...board.shared.map(sharedNode), ...board.cards.map(cardNode));
+  if (view !== "columns") drawReaders();
   drawTools();
+}
+
+// How the answers are looked at: as text, token by token, or side by side.
+function look(next) {
+  const isTold = Boolean(board.tokens);
+  view = next;
+  board.tokens = next === "tokens";
+  if (isTold !== board.tokens) act("look", {});
+  drawBoard();
 }
 
 function drawTools() {
@@ -50,10 +62,21 @@ function drawTools() {
     button("import", chooseImport, "quiet import"), button("add_shared", addShared, "quiet add-shared"),
     button(allFolded ? "unfold_all" : "fold_all", () => foldAll(!allFolded), "quiet fold-all"),
     button("clear_all", clearAll, "quiet clear-all"),
-    ...(before ? [button("undo", undo, "quiet undo")] : []));
+    ...(before ? [button("undo", undo, "quiet undo")] : []),
+    make("span", { class: "views", role: "group", "aria-label": say("view") },
+      ...[["text", "as_text"], ["tokens", "as_tokens"], ["columns", "as_columns"]].map(([name, key]) =>
+        make("button", { type: "button", class: key, "aria-pressed": String(view === name), onclick: () => look(name) }, say(key)))),
+    ...(view === "columns" ? [make("label", { class: "quiet only" }, onlyBox(), say("only_different"))] : []));
+  element.querySelector(".told-view").textContent = view === "tokens" ? say("tokens.legend") : "";
   const add = element.querySelector(".add");
   add.textContent = say("add");
   add.disabled = board.cards.length === LETTERS.length;
+}
+
+function onlyBox() {
+  const box = make("input", { type: "checkbox", onchange: () => { onlyDifferent = box.checked; drawBoard(); } });
+  box.checked = onlyDifferent;
+  return box;
 }
 
 function tell(text) {
