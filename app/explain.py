@@ -133,7 +133,7 @@ class Explanation:
     prefill: Phase
     decode: Phase
     other_ms: float
-    balance: float | None
+    machine: Roofs | None
     facts: RunFacts
     levers: tuple[Lever, ...]
 
@@ -149,8 +149,7 @@ def explain(notes: Sequence[StepNote], facts: RunFacts, cost: Cost, machine: Roo
     other = sum(note.other_ms for note in notes)
     mixed = sum(note.num_sequences > 1 and 0 < note.prompt_tokens < note.num_tokens for note in notes)
     levers = (*_first_token(prefill, facts), *_later_tokens(decode, other, mixed, facts))
-    balance = None if machine is None else machine.flops_per_second / machine.bytes_per_second
-    return Explanation(prefill, decode, other, balance, facts, levers)
+    return Explanation(prefill, decode, other, machine, facts, levers)
 
 
 def _phase(notes: Sequence[StepNote], cost: Cost, machine: Roofs | None) -> Phase:

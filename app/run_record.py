@@ -81,8 +81,8 @@ class RunRecord:
         return "\n".join(text for text in texts if text).casefold()
 
     def answers_of(self, letter: str) -> list[Json]:
-        """The answers of one question, in the order of their samples."""
-        return [answer for answer in self.answers if answer.get("id") == letter]
+        """The answers of one card, in the order of their samples, those of a sweep by temperature."""
+        return [answer for answer in self.answers if letter in (answer.get("id"), boards.owner(str(answer.get("id"))))]
 
     def with_audit(self, audit: Json) -> RunRecord:
         return replace(self, audit=audit)
@@ -101,7 +101,9 @@ class RunRecord:
 def record(board: Board, parsed: Parsed, view: RunView, info: EngineInfo, at: datetime | None = None) -> RunRecord:
     """The record of a run that has ended, on the engine that `info` described when it began."""
     cards = view.current
-    answers = [sample.answer for card in cards.values() for sample in card.samples if sample.answer is not None]
+    # The page asks for the probabilities of all tokens to show them; kept, they would be most of the file.
+    answers = [replace(sample.answer, logprobs=(), alternatives=())
+               for card in cards.values() for sample in card.samples if sample.answer is not None]
     return RunRecord(
         at=(at or datetime.now(UTC)).isoformat(timespec="seconds"), board=board,
         questions=tuple(question.to_json() for question in parsed.questions),

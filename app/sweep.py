@@ -18,6 +18,8 @@ TEMPERATURES = (0.1, 0.3, 0.5, 0.7, 0.9)
 LEAST_SAMPLES = 4
 LEAST_GAIN = 0.1
 """A sweep whose diversity rises by less than this from end to end has no knee."""
+LEAST_BEND = 0.05
+"""Nor has one that stays this close to the straight line."""
 
 
 @dataclass(frozen=True)
@@ -99,7 +101,7 @@ def knee(points: Sequence[Point]) -> int | None:
 
     Diversity is distinct-2, both axes are scaled to 0…1 (the rule of Kneedle, Satopää et al. 2011). Where accuracy is
     known, only points within one sample of the best one count. None where diversity rises by less than LEAST_GAIN, or
-    no point that counts lies above the line.
+    no point that counts lies LEAST_BEND above the line.
     """
     if len(points) < 3:
         return None
@@ -115,4 +117,4 @@ def knee(points: Sequence[Point]) -> int | None:
         if point.accuracy is None or point.accuracy >= best - 1 / LEAST_SAMPLES
     }
     index = max(above, key=lambda at: above[at], default=None)
-    return index if index is not None and above[index] > 0 else None
+    return index if index is not None and above[index] > LEAST_BEND else None

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING
 
 from app import question_file, render, sweep
 from app.board import Board
+from app.explain import explain
 from app.forms import LOCAL, Limits, Parsed, parse_all
 from app.live_engine import LiveEngine
 from app.question_file import QuestionFile
+from app.run_facts import cost_of, run_facts
 from app.run_view import QUEUED, STREAMING, CardView, DeviceMemory, RunView, SweepView
 from app.session import Session
 from app.token_texts import TokenTexts
@@ -26,6 +28,7 @@ from kev_engine.runtime.audit_stream import AuditProgress, AuditStream
 if TYPE_CHECKING:
     from app.handlers.history import HistoryHandlers
     from kev_engine import Engine
+    from kev_engine.runtime.engine import EngineInfo
     from kev_engine.runtime.events import Event
 
 _log = logging.getLogger(__name__)
@@ -72,7 +75,7 @@ class RunHandlers:
         parsed = parse_all(board, self.engine.adapters.names(), self.limits)
         session.shows_tokens = board.shows_tokens
         session.view = _starting(parsed, session.view)
-        yield from self._answer(session, parsed)
+        yield from self._answer(session, board, parsed)
 
     def sweep(self, session: Session, board: Board, letter: str) -> Iterator[Change]:
         """Answer one card's question at several temperatures, all in one run."""
@@ -80,7 +83,7 @@ class RunHandlers:
         session.shows_tokens = board.shows_tokens
         if not parsed.questions:
             session.view = _starting(parsed, session.view)
-            yield from self._answer(session, parsed)
+            yield from self._answer(session, board, parsed)
             return
         [question] = parsed.questions
         given = question.sampling.seed
@@ -89,14 +92,14 @@ class RunHandlers:
         view = _starting(swept, session.view)
         new = SweepView(view.number, sweep.TEMPERATURES, seed, board.cards[letter].expected)
         session.view = replace(view, sweeps={**view.sweeps, letter: new})
-        yield from self._answer(session, swept)
+        yield from self._answer(session, board.only(letter), swept)
 
     def look(self, session: Session, shows_tokens: bool) -> Change:
         """The answers token by token, or as text."""
         session.shows_tokens = shows_tokens
         return self._changed(session, {})
 
-    def _answer(self, session: Session, parsed: Parsed) -> Iterator[Change]:
+    def _answer(self, session: Session, board: Board, parsed: Parsed) -> Iterator[Change]:
         shown: dict[str, str] = {}
         yield self._changed(session, shown)
         if not parsed.questions:
@@ -114,8 +117,21 @@ class RunHandlers:
         finally:
             stream, session.stream = session.stream, None
             stream.close()
+        self._explain(session, info)
+        yield self._changed(session, shown)
         if self.history is not None:
             self.history.keep(session, board, parsed, info)
+
+    def _explain(self, session: Session, info: EngineInfo) -> None:
+        """What the run's figures say, if it came to an end; the machine is measured the first time."""
+        facts = run_facts(session.view, info)
+        if facts is None:
+            return
+        try:
+            machine = self.engine.machine()
+        except KevError:
+            return
+        session.view = replace(session.view, explanation=explain(session.view.notes, facts, cost_of(info), machine))
 
     def again(self, session: Session, board: Board, letter: str) -> Board:
         """The board with one card alone, its seed the one that its answer was drawn with."""
@@ -220,7 +236,7 @@ def _starting(parsed: Parsed, before: RunView) -> RunView:
     cards = {question.id: CardView(question.n, run=number) for question in parsed.questions}
     cards |= {name: CardView(error=error, run=number) for name, error in parsed.mistakes.items()}
     sweeps = {letter: swept for letter, swept in before.sweeps.items() if letter not in cards}
-    return RunView(number, {**before.cards, **cards}, sweeps)
+    return RunView(number, {**before.cards, **cards}, sweeps, before=before.explanation or before.before)
 
 
 def _ended(view: RunView, error: KevError) -> RunView:

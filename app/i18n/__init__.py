@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from string import Formatter
 
-from app.i18n import adapters, doctor, fault_lab, history, memory, page, refusals, run
+from app.i18n import adapters, doctor, explain, fault_lab, history, memory, page, refusals, run
 from app.i18n.ways import in_chinese
 from kev_engine.errors import KevError
 
@@ -13,7 +13,8 @@ EN, ZH = "en", "zh-CN"
 LANGUAGES = (EN, ZH)
 
 PARTS = (
-    page.WORDS, run.WORDS, fault_lab.WORDS, doctor.WORDS, memory.WORDS, history.WORDS, adapters.WORDS, refusals.WORDS,
+    page.WORDS, run.WORDS, explain.WORDS, fault_lab.WORDS, doctor.WORDS, memory.WORDS, history.WORDS, adapters.WORDS,
+    refusals.WORDS,
 )
 CATALOGUE: Mapping[str, tuple[str, str]] = {key: pair for part in PARTS for key, pair in part.items()}
 

@@ -71,5 +71,6 @@ def build(
             with gr.Column(elem_classes="instrument", elem_id="verdict-panel"):
                 verdict = gr.HTML(blank["verdict"], elem_id="verdict")
                 summary = gr.HTML(blank["summary"], elem_id="summary")
-    places = {"mask": mask, "kv": kv, "verdict": verdict, "summary": summary}
+                explain = gr.HTML(blank["explain"], elem_id="explain")
+    places = {"mask": mask, "kv": kv, "verdict": verdict, "summary": summary, "explain": explain}
     return RunPanel(buttons, note, cards, run, stop, audit, mask, cell, places)

@@ -10,16 +10,15 @@ from app.render.text import escape
 
 if TYPE_CHECKING:
     from app.run_view import RunView
-    from kev_engine.runtime.machine import Machine
 
 
-def explanation(view: RunView, machine: Machine | None, language: str) -> str:
+def explanation(view: RunView, language: str) -> str:
     """What the run's figures say; empty before the first run is over."""
     told = view.explanation
     if told is None:
         return ""
     parts = [f"<summary>{escape(say(language, 'explain.title'))}</summary>", _shares(told, language),
-             _phases(told, language), _machine(told, machine, language)]
+             _phases(told, language), _machine(told, language)]
     for moves in (TTFT, TPOT):
         parts.append(_levers(told, moves, language))
     if view.before is not None:
@@ -41,7 +40,8 @@ def _phases(told: Explanation, language: str) -> str:
         "phase", "forwards", "tokens_per_step", "flops_per_step", "bytes_per_step", "intensity", "bound", "reached"))
     rows = "".join(_row(name, phase, language) for name, phase
                    in (("prefill", told.prefill), ("decode", told.decode)) if phase.forwards)
-    return f'<div class="wide-table"><table class="proofs"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table></div>'
+    table = f'<table class="proofs"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
+    return f'<div class="wide-table">{table}</div>'
 
 
 def _row(name: str, phase: Phase, language: str) -> str:
@@ -54,11 +54,13 @@ def _row(name: str, phase: Phase, language: str) -> str:
             + "".join(f"<td>{escape(cell)}</td>" for cell in cells) + "</tr>")
 
 
-def _machine(told: Explanation, machine: Machine | None, language: str) -> str:
-    if machine is None or told.balance is None:
+def _machine(told: Explanation, language: str) -> str:
+    machine = told.machine
+    if machine is None:
         return f'<p class="soft">{escape(say(language, "explain.unmeasured"))}</p>'
-    line = say(language, "explain.machine", flops=f"{machine.flops_per_second / 1e9:,.0f}",
-               bytes=f"{machine.bytes_per_second / 1e9:,.1f}", balance=f"{told.balance:,.1f}")
+    flops, num_bytes = machine.flops_per_second, machine.bytes_per_second
+    line = say(language, "explain.machine", flops=f"{flops / 1e9:,.0f}", bytes=f"{num_bytes / 1e9:,.1f}",
+               balance=f"{flops / num_bytes:,.1f}")
     return f'<p class="soft">{escape(line)}</p>'
 
 

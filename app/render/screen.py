@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from app.board import CARD_IDS
 from app.render.answer import answer
+from app.render.explain import explanation
 from app.render.kv import kv_gauge
 from app.render.mask import TokenTexts, mask_story
 from app.render.verdict import summary, verdict
@@ -25,4 +26,5 @@ def screen(
     shown["kv"] = kv_gauge(view, info)
     shown["verdict"] = verdict(view, language)
     shown["summary"] = summary(view, language)
+    shown["explain"] = explanation(view, language)
     return shown
