@@ -342,4 +342,4 @@ def _body_weights(model: Any) -> int:
     """All weights but the embeddings of input and output, which may be one matrix."""
     tables = {id(table.weight): table.weight.numel()
               for table in (model.get_input_embeddings(), model.get_output_embeddings())}
-    return sum(weight.numel() for weight in model.parameters()) - sum(tables.values())
+    return int(sum(weight.numel() for weight in model.parameters()) - sum(tables.values()))
