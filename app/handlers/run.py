@@ -101,7 +101,7 @@ class RunHandlers:
 
     def _answer(self, session: Session, board: Board, parsed: Parsed) -> Iterator[Change]:
         shown: dict[str, str] = {}
-        yield self._changed(session, shown)
+        yield from self._news(session, shown)
         if not parsed.questions:
             return
         info = self.engine.info
@@ -110,7 +110,7 @@ class RunHandlers:
             session.stream = self.engine.stream(scored, parsed.shared)
         except KevError as error:
             session.view = _ended(session.view, error)
-            yield self._changed(session, shown)
+            yield from self._news(session, shown)
             return
         try:
             yield from self._watch(session, shown)
@@ -118,7 +118,7 @@ class RunHandlers:
             stream, session.stream = session.stream, None
             stream.close()
         self._explain(session, info)
-        yield self._changed(session, shown)
+        yield from self._news(session, shown)
         if self.history is not None:
             self.history.keep(session, board, parsed, info)
 
@@ -151,10 +151,10 @@ class RunHandlers:
                 now = time.monotonic()
                 if isinstance(event, _AT_ONCE) or now - drawn_at >= TICK_SECONDS:
                     drawn_at = now
-                    yield self._changed(session, shown, event)
+                    yield from self._news(session, shown, event)
         except Exception as error:
             session.view = _ended(session.view, failure(error))
-            yield self._changed(session, shown)
+            yield from self._news(session, shown)
 
     def audit(self, session: Session, board: Board) -> Iterator[Change]:
         """Prove the isolation of the board's cards; answers that stand in them stay."""
@@ -164,7 +164,7 @@ class RunHandlers:
         mistakes = {name: CardView(error=error, run=number) for name, error in parsed.mistakes.items()}
         session.view = replace(session.view, cards={**session.view.cards, **mistakes}, audit=None, notice=None,
                                auditing=AuditProgress(0, 0) if parsed.questions else None)
-        yield self._changed(session, shown)
+        yield from self._news(session, shown)
         if not parsed.questions:
             return
         try:
@@ -177,7 +177,7 @@ class RunHandlers:
         session.view = replace(session.view, auditing=None)
         if self.history is not None:
             self.history.audited(session, board)
-        yield self._changed(session, shown)
+        yield from self._news(session, shown)
 
     def _follow(self, session: Session, shown: dict[str, str], stream: AuditStream) -> Iterator[Change]:
         """How far the audit is, as often as a person can see it; its verdict stays in the view."""
@@ -188,9 +188,7 @@ class RunHandlers:
                     session.view = replace(session.view, auditing=event)
                     if time.monotonic() - drawn_at >= TICK_SECONDS:
                         drawn_at = time.monotonic()
-                        # An empty change is no update to Gradio but a mistake.
-                        if change := self._changed(session, shown):
-                            yield change
+                        yield from self._news(session, shown)
                 else:
                     session.view = replace(session.view, audit=event)
 
@@ -218,6 +216,11 @@ class RunHandlers:
     def _memory(self) -> DeviceMemory:
         adapters = sum(item.num_bytes for item in self.engine.adapters.list() if item.is_resident)
         return DeviceMemory(self.engine.info.weight_bytes, adapters, self.engine.free_bytes())
+
+    def _news(self, session: Session, shown: dict[str, str], event: Event | None = None) -> tuple[Change, ...]:
+        """What differs from `shown`, if anything: an empty change is no update to Gradio but a mistake."""
+        change = self._changed(session, shown, event)
+        return (change,) if change else ()
 
     def _changed(self, session: Session, shown: dict[str, str], event: Event | None = None) -> Change:
         """What differs from `shown`, which is brought up to date."""

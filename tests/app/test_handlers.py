@@ -6,6 +6,7 @@ import json
 from itertools import pairwise
 
 from app.board import Board, CardValues, SharedValues
+from app.handlers import run
 from app.handlers.run import TEXTS, RunHandlers
 from app.i18n import EN, ZH, say
 from app.render.mask import TEXT_BORDER
@@ -43,6 +44,17 @@ def test_only_what_changed_is_yielded(tiny_engine):
     for before, after in pairwise(changes):
         assert not [name for name, value in after.items() if before.get(name) == value]
     assert "answer_H" not in final(changes[1:])
+
+
+def test_no_change_is_empty(tiny_engine, monkeypatch):
+    """An empty change is an error to Gradio, after which the page waits for ever."""
+    monkeypatch.setattr(run, "TICK_SECONDS", 0)
+    handlers, session = RunHandlers(tiny_engine), Session("preset.secrets")
+    cards = Board({"A": CARD})
+    for _ in range(2):
+        for changes in (handlers.run(session, cards), handlers.sweep(session, cards, "A"),
+                        handlers.audit(session, cards), handlers.audit(session, cards)):
+            assert all(changes)
 
 
 def test_a_mistake_stays_in_its_card_and_the_others_run(tiny_engine):
