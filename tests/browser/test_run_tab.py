@@ -295,6 +295,25 @@ def test_every_field_of_a_card_reaches_the_engine(visit):
     expect(page.locator("#choices-C textarea")).to_have_value("certainly\nnever")
 
 
+def test_what_the_server_tells_later_leaves_alone_what_a_person_has_open(visit, engine):
+    """The cards learn of adapters and the default temperature whenever the tab is looked at: fields must not be made
+    anew, or a click between its down and its up is lost, and what was open is shut."""
+    page = visit().page
+    page.click("#more-A summary")
+    before = engine.temperature.current().value
+    page.evaluate("window.fields = [...document.querySelectorAll('.card :is(input, textarea, select, summary)')]")
+    engine.temperature.set(0.75)
+    try:
+        page.get_by_role("tab", name=say(EN, "tab.memory")).click()
+        page.get_by_role("tab", name=say(EN, "tab.run")).click()
+        page.fill("#temperature-A input", "")
+        expect(page.locator("#temperature-A input")).to_have_attribute("placeholder", "0.75")
+    finally:
+        engine.temperature.set(before)
+    assert page.evaluate("window.fields.every((field) => field.isConnected)")
+    expect(page.locator("#choices-A")).to_be_visible()
+
+
 def test_chinese_is_complete_and_kept(visit):
     page = visit(locale="zh-CN").page
     expect(page.locator("#run")).to_have_text(say(ZH, "run"))

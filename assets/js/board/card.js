@@ -24,7 +24,7 @@ function cardNode(card) {
     area(card, "question", "question-" + id, "question_hint", "question"),
     area(card, "context", "context-" + id, "context_hint", "context"),
     make("div", { class: "pills" },
-      choice(card, "adapter", [["", say("base")], ...adapters]),
+      choice(card, "adapter", adapterOptions()),
       ...(board.shared.length || card.shared ? [sharedChoice(card)] : []),
       ...PILLS.map((name) => pill(card, name)),
       moreNode(card)));
@@ -62,7 +62,7 @@ function moreNode(card) {
   const title = make("summary", {});
   const write = () => { title.textContent = say("more") + (count() ? " · " + say("more.set", { count: count() }) : ""); };
   write();
-  const node = make("details", { class: "more", id: "more-" + card.id, open: opened.has(card.id), oninput: write,
+  const node = make("details", { class: "more", id: "more-" + card.id, "data-card": card.id, open: opened.has(card.id), oninput: write,
     onchange: write }, title);
   // Filled when it is first opened: 32 cards are 500 fields that nobody sees.
   const fill = () => node.append(
@@ -72,7 +72,6 @@ function moreNode(card) {
     make("div", { class: "pills" }, ...TEXTS.map((name) => wide(card, name))));
   if (node.open) fill();
   node.addEventListener("toggle", () => {
-    if (node.open) opened.add(card.id); else opened.delete(card.id);
     if (node.open && node.childElementCount === 1) fill();
   });
   return node;

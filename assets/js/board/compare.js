@@ -9,15 +9,25 @@ function answersNow() {
       if (sample.text) found.push({ card, sample, earlier: one.earlier, name: all.length > 1 ? `${card.id} ${index + 1}` : card.id });
     });
     for (const [temperature, texts] of one && one.sweep ? one.sweep.groups : []) {
-      texts.forEach((text, index) => found.push({ card, sample: { text, facts: [] }, earlier: one.earlier, name: `${card.id} ${temperature} · ${index + 1}` }));
+      texts.forEach((text, index) => found.push({ card, sample: { text, facts: [] }, temperature, earlier: one.earlier, name: `${card.id} ${temperature} · ${index + 1}` }));
     }
   }
   return found;
 }
 
+// While answers stream, the columns stay and their texts change: a button under the pointer is not taken away.
+function writeColumns() {
+  const fresh = columnsNode(), now = [...list.querySelectorAll(".one-beside")], next = [...fresh.querySelectorAll(".one-beside")];
+  const isSame = now.length === next.length && now.every((one, index) => one.dataset.name === next[index].dataset.name && one.className === next[index].className);
+  if (!isSame || !now.length) return list.replaceChildren(fresh);
+  now.forEach((one, index) => {
+    for (const part of [".soft", ".text", ".meta"]) one.querySelector(part).replaceWith(next[index].querySelector(part));
+  });
+}
+
 function columnsNode() {
   const found = answersNow();
-  if (found.length < 2) return make("p", { class: "hint" }, say("compare.empty"));
+  if (found.length < 2) return make("p", { class: "hint" }, say("beside.empty"));
   const chosen = found.find((one) => one.name === reference) || found[0];
   const base = words(chosen.sample.text);
   return make("div", { class: "beside" }, ...found.map((one) => columnNode(one, one === chosen, base)));
@@ -28,13 +38,13 @@ function columnNode(one, isReference, base) {
   const text = make("p", { class: "text" }, ...parts.map(([isSame, run]) =>
     isSame ? (onlyDifferent && !isReference ? make("span", { class: "gone" }, " … ") : run) : make("mark", {}, run)));
   const isSame = !isReference && parts.every(([same]) => same);
-  const facts = [one.card.adapter || say("base"), "T " + (one.card.temperature || defaults.temperature), ...one.sample.facts.slice(1, 2)];
-  return make("section", { class: `one-beside q${LETTERS.indexOf(one.card.id) % 8}${isReference ? " reference" : ""}` },
-    make("header", {}, make("button", { type: "button", class: "letter", title: say("compare.reference"),
-      "aria-label": say("compare.reference") + ": " + one.name, "aria-pressed": String(isReference),
+  const facts = [one.card.adapter || say("base"), "T " + (one.temperature ?? (one.card.temperature || defaults.temperature)), ...one.sample.facts.slice(1, 2)];
+  return make("section", { "data-name": one.name, class: `one-beside q${LETTERS.indexOf(one.card.id) % 8}${isReference ? " reference" : ""}` },
+    make("header", {}, make("button", { type: "button", class: "letter", title: say("beside.reference"),
+      "aria-label": say("beside.reference") + ": " + one.name, "aria-pressed": String(isReference),
       onclick: () => { reference = one.name; drawBoard(); } }, one.name),
-    make("span", { class: "soft" }, isReference ? say("compare.base") : isSame ? say("compare.same") : ""),
-    button("copy", (event) => copy(event.currentTarget, one.sample.text), "quiet")),
+    make("span", { class: "soft" }, isReference ? say("beside.base") : isSame ? say("beside.same") : ""),
+    button("copy", (event) => copy(event.currentTarget, answersNow().find(({ name }) => name === one.name).sample.text), "quiet")),
     text, make("p", { class: "meta" }, make("span", {}, facts.join(" · "))));
 }
 

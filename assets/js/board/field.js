@@ -44,8 +44,9 @@ function pill(card, name) {
   const hint = name === "temperature" ? defaults.temperature : name === "seed" ? say("seed_hint") : OFF[name];
   const input = make("input", { type: "text", autocomplete: "off", spellcheck: "false", placeholder: hint });
   input.value = card[name] || "";
-  const fit = () => { input.style.width = `calc(${Math.max(2, Math.min(20, wideness(input.value || hint)))}ch + 16px)`; };
+  const fit = () => { input.style.width = `calc(${Math.max(2, Math.min(20, wideness(input.value || input.placeholder)))}ch + 16px)`; };
   input.addEventListener("input", () => { card[name] = input.value; fit(); keep(); });
+  input.addEventListener("fit", fit);
   fit();
   return make("label", { class: "pill " + name, id: name + "-" + card.id }, make("span", {}, label(name)), input);
 }
@@ -60,12 +61,16 @@ function wide(card, name) {
 
 // One of several; a value that is not among them stays, so that the run can say what is wrong with it.
 function choice(card, name, options) {
-  const value = card[name] || "";
-  if (!options.some(([key]) => key === value)) options = [...options, [value, value]];
-  const input = make("select", {}, ...options.map(([key, text]) => make("option", { value: key }, text)));
-  input.value = value;
+  const input = make("select", {});
+  offer(input, card[name] || "", options);
   input.addEventListener("change", () => { card[name] = input.value; keep(); });
   return make("label", { class: "pill " + name, id: name + "-" + card.id }, make("span", {}, say(name)), input);
+}
+
+function offer(input, value, options) {
+  if (!options.some(([key]) => key === value)) options = [...options, [value, value]];
+  input.replaceChildren(...options.map(([key, text]) => make("option", { value: key }, text)));
+  input.value = value;
 }
 
 function tick(card, name) {

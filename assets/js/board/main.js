@@ -20,8 +20,17 @@ function readBoard() {
 function readFacts() {
   adapters = JSON.parse(props.adapters);
   defaults = JSON.parse(props.defaults);
-  drawBoard();
+  if (!list.children.length || view === "columns") return drawBoard();
+  // The server tells this at any time: what a person has open, or holds the pointer on, stays where it is.
+  for (const card of board.cards) {
+    offer(list.querySelector(`#adapter-${card.id} select`), card.adapter || "", adapterOptions());
+    const field = list.querySelector(`#temperature-${card.id} input`);
+    field.placeholder = defaults.temperature;
+    field.dispatchEvent(new Event("fit"));
+  }
 }
+
+const adapterOptions = () => [["", say("base")], ...adapters];
 
 function readAnswers() {
   for (const letter of LETTERS) {
@@ -34,12 +43,15 @@ function readAnswers() {
     const place = element.querySelector("#answer-" + letter);
     if (place) drawAnswer(place, letter);
   }
-  if (view === "columns") drawBoard();
+  if (view === "columns") writeColumns();
 }
 readAnswers.seen = {};
 
 function drawBoard() {
   tell("");
+  for (const node of list.querySelectorAll(".more")) {
+    if (node.open) opened.add(node.dataset.card); else opened.delete(node.dataset.card);
+  }
   if (view === "columns") list.replaceChildren(columnsNode());
   else list.replaceChildren(...board.shared.map(sharedNode), ...board.cards.map(cardNode));
   if (view !== "columns") drawReaders();

@@ -38,9 +38,11 @@ function storyShapes(port, dpr, colours, done) {
         to: [(border - port.left) * x, (border - port.top) * y], stroke: colours.ink });
     }
     if ((part.end - part.start) * y > 16 * dpr) {
-      // In the corner above its diagonal, which a causal mask leaves empty.
-      shapes.push({ kind: "text", at: [Math.min(right, port.side) - 3 * dpr, Math.max(top, 0) + 13 * dpr],
-        text: part.name.slice(0, 14), fill: colours.soft, align: "end", size: 12 * dpr });
+      // In the corner above its diagonal, which a causal mask leaves empty; a name too long for it stands beside it.
+      const text = part.name.slice(0, 14), wide = 7 * dpr * text.length;
+      const isBeside = wide > (part.end - part.start) * x * 0.8 && right + wide < port.side;
+      shapes.push({ kind: "text", at: [isBeside ? right + 3 * dpr : Math.min(right, port.side) - 3 * dpr, Math.max(top, 0) + 13 * dpr],
+        text, fill: colours.soft, align: isBeside ? "start" : "end", size: 12 * dpr });
     }
   }
   return shapes.filter(Boolean);
