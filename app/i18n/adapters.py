@@ -93,7 +93,7 @@ WORDS: Mapping[str, tuple[str, str]] = {
                     "hf:owner/name 或 modelscope:owner/name，后面可加 @revision"),
     # comparing
     "compare": ("Compare", "比较"),
-    "compare.same": ("the same as the base", "与基座相同"),
+    "adapters.same": ("the same as the base", "与基座相同"),
     "compare.differs": ("{new} of {total} words differ", "{total} 个词中 {new} 个不同"),
     # the picture
     "tokens.title": ("whose adapter", "谁的适配器"),

@@ -136,7 +136,6 @@ WORDS: Mapping[str, tuple[str, str]] = {
                          "{field}有 {value} 个字符，但这个公开页面最多允许 {limit} 个，请缩短。"),
     "error.limit_samples": ("The run has {value} samples, but this public page allows at most {limit}.",
                             "这次运行有 {value} 个样本，但这个公开页面最多允许 {limit} 个。"),
-    "error.unreadable_file": ("{path}: {where}: {way_out}.", "{path}：{where}：不能读取（{way_out}）。"),
     "error.file_size": ("{name} is larger than {limit} MiB; choose a smaller file.",
                         "{name} 超过 {limit} MiB，请选择更小的文件。"),
     "error.not_utf8": ("{name} is not UTF-8 text; save it as UTF-8.", "{name} 不是 UTF-8 文本，请另存为 UTF-8。"),

@@ -128,7 +128,7 @@ def _answer(name: str, card: CardView, base: CardView | None, run: RunView, lang
     elif name != BASE_ID and base is not None and card.answer is not None and base.answer is not None:
         found = difference(text.strip(), base.sample(0).text.strip())
         body = "".join(f"<mark>{escape(part)}</mark>" if is_new else escape(part) for part, is_new in found.stretches)
-        facts.append(say(language, "compare.same") if text == base.sample(0).text else
+        facts.append(say(language, "adapters.same") if text == base.sample(0).text else
                      say(language, "compare.differs", new=found.num_new, total=found.num_words))
     return (f'<article class="voice" style="--c: {_variable(adapter_colour(adapter_id))}" data-name="{escape(title)}"'
             f' data-status="{escape(card.status)}"><header>{head}</header>'

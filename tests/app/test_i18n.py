@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from app.board import CardValues
 from app.forms import SamplesOverLimit, parse
-from app.i18n import CATALOGUE, EN, LANGUAGES, ZH, placeholders, say, sentence, texts
+from app.i18n import CATALOGUE, EN, LANGUAGES, PARTS, ZH, placeholders, say, sentence, texts
 from kev_engine import errors
 from kev_engine.adapters.reasons import REASONS, refusal
 
@@ -20,6 +21,11 @@ def test_both_languages_have_the_same_keys_and_none_is_empty():
     assert set(texts(EN)) == set(texts(ZH))
     for language in LANGUAGES:
         assert not [key for key, text in texts(language).items() if not text.strip()]
+
+
+def test_no_key_stands_in_two_tables():
+    counted = Counter(key for part in PARTS for key in part)
+    assert [key for key, count in counted.items() if count > 1] == []
 
 
 @pytest.mark.parametrize("key", CATALOGUE)
