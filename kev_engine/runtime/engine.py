@@ -31,6 +31,7 @@ from kev_engine.runtime.adapter_effect import PROMPT, AdapterEffect, measure
 from kev_engine.runtime.adapter_source import AdapterSource, read_source
 from kev_engine.runtime.audit import NEW_TOKENS, Audit, Auditor
 from kev_engine.runtime.audit_stream import AuditStream
+from kev_engine.runtime.entry import require_isolation
 from kev_engine.runtime.events import Event, Finished, PlanMade, Refused, RunFinished
 from kev_engine.runtime.identity import identity
 from kev_engine.runtime.intake import Intake, Intaken
@@ -139,6 +140,7 @@ class Engine:
         self.adapters = AdapterPool(loaded.model, self.config.adapter_pool_size, untrained)
         router = attach(loaded.model, self.adapters)
         self._runner = ModelRunner(loaded.model, backend, router, frozenset(facts.layer_windows), device)
+        require_isolation(self._runner, self._shape, block_size, facts)
         self._intake = Intake(loaded.tokenizer, facts, self._pool, block_bytes, self.adapters, self.temperature,
                               identity(loaded, self._shape.stored))
         self.info = EngineInfo(
