@@ -5,7 +5,7 @@
 Perplexity of benchmarks/passage.txt and the mean |Δ log-probability| of its tokens against fp32 throughout, both
 through the engine; greedy tokens equal to those of fp32 before the first difference, of eight answers of 24; the median
 decode step of those eight questions as a ratio, in interleaved rounds. From an audit of three of them: the neighbour
-swap, which must be 0, and how far packing moved the logits in parts of the measured noise floor (in fp32: of its bound).
+swap, which must be 0, and how far packing moved the logits, in parts of the measured noise floor (in fp32: the bound).
 """
 
 from __future__ import annotations
