@@ -28,7 +28,10 @@ def demo_adapters(model: str | None) -> dict[str, str]:
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Kev Workbench: several questions in one forward pass, isolated.")
     parser.add_argument("--model", help="embedded, a folder, hf:owner/name, modelscope:owner/name or gguf:path")
-    parser.add_argument("--backend", help="attention backend: segment, dense, …")
+    parser.add_argument("--backend", help="attention backend: flash, segment or dense")
+    parser.add_argument("--device", help="auto, cpu or cuda")
+    parser.add_argument("--dtype", help="of the weights: float32, bfloat16 or float16")
+    parser.add_argument("--kv-dtype", help="of keys and values: float32, bfloat16 or int8")
     parser.add_argument("--threads", type=int, help="CPU threads of the model")
     parser.add_argument("--kv-budget", type=int, metavar="BYTES", help="memory for keys and values")
     parser.add_argument("--adapter", action="append", default=[], metavar="NAME=SOURCE",
@@ -54,7 +57,8 @@ def main() -> None:
     adapters = demo_adapters(given.model or os.environ.get("KEV_MODEL") or None)
     adapters |= dict(text.split("=", 1) for text in given.adapter)
     try:
-        config = EngineConfig.from_env(model=given.model, backend=given.backend, threads=given.threads,
+        config = EngineConfig.from_env(model=given.model, backend=given.backend, device=given.device,
+                                       dtype=given.dtype, kv_dtype=given.kv_dtype, threads=given.threads,
                                        kv_budget_bytes=given.kv_budget, adapters=adapters)
         engine = load_beside_page(config)
     except KevError as error:

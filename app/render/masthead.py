@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
 def masthead(info: EngineInfo, default: TemperatureVersion, language: str) -> str:
     """The name, what is loaded, and the default temperature with its version."""
-    loaded = " · ".join([info.model, info.dtype, info.backend, say(language, "threads", count=info.threads)])
+    dtype = info.dtype if info.kv_dtype == info.dtype else f"{info.dtype}, KV {info.kv_dtype}"
+    loaded = " · ".join([info.model, dtype, info.backend, say(language, "threads", count=info.threads)])
     temperature = say(language, "temperature_default", value=f"{default.value:.2f}", version=default.version)
     return (f'<a class="skip" href="#cards">{escape(say(language, "skip"))}</a>'
             f"<h1>{escape(say(language, 'title'))}</h1>"
