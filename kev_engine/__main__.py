@@ -72,7 +72,12 @@ def main(arguments: list[str] | None = None) -> int:
             policy=given.policy, prefix_cache_bytes=given.prefix_cache_bytes, prefill_chunk=given.prefill_chunk,
             adapters=adapters_of(given.adapters) or None,
         )
-        config = replace(config, max_questions=max(config.max_questions, len(file.ids)))
+        # A file is asked whole: with a context and a common prompt more for each question at most.
+        num_sequences = sum(question.n + 2 for question in file.questions)
+        config = replace(
+            config, max_questions=max(config.max_questions, len(file.ids)),
+            max_waiting=max(config.max_waiting, num_sequences),
+        )
         with Engine(config) as engine:
             for warning in (warning for adapter in engine.adapters.list() for warning in adapter.warnings):
                 print(f"kev_engine: {warning}", file=sys.stderr)

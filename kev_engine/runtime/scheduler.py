@@ -119,10 +119,12 @@ class Scheduler:
     def _admit(self, copies: list[BlockCopy]) -> None:
         """Let sequences in from the front of the queue, as long as the step has room for tokens of their prompts."""
         room = self._room_for_prompts(sum(sequence.is_decoding for sequence in self.running))
-        # A started prompt comes first; with the room used up, admitting would only hold blocks.
-        room -= sum(sequence.num_pending for sequence in self.running if _is_prefilling(sequence))
-        while self.waiting and room > 0:
+        while self.waiting:
             sequence = self.waiting[0]
+            # Started prompts of better rank come first; with the room used up, admitting would only hold blocks.
+            ahead = (other for other in self.running if _is_prefilling(other) and other.rank < sequence.rank)
+            if sum(other.num_pending for other in ahead) >= room:
+                return
             cached = self._cached_blocks(sequence)
             if not self._fits(sequence, cached, self.pool.refs, self.running) and not self._make_room(sequence, cached):
                 return
@@ -130,8 +132,6 @@ class Scheduler:
             self._reserve(sequence, cached)
             if sequence.inherits and sequence.parent is not None and sequence.parent.is_prefilled:
                 self._start(sequence, copies)
-            if sequence.has_started:
-                room -= sequence.num_pending
 
     def _cached_blocks(self, sequence: Sequence) -> BlockTable:
         """What the prefix cache holds of a story, but for its last token, which must be computed to draw the next."""

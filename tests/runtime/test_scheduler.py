@@ -70,6 +70,19 @@ def test_beside_decoding_prompts_enter_in_chunks():
     assert early.num_output == 6, "it drew in every step"
 
 
+def test_a_prompt_of_better_rank_does_not_wait_for_a_long_one():
+    queue = scheduler(60, budget=64, prefill_chunk=5, policy=PRIORITY)
+    queue.submit([story(3, new=9)])
+    step(queue)
+    long, urgent, late = story(40), story(8, priority=1), story(4)
+    queue.submit([long])
+    step(queue)
+    queue.submit([urgent, late])
+    assert [[chunk.num_new for chunk in step(queue).plan.chunks] for _ in range(2)] == [[1, 5], [1, 3, 2]]
+    assert (urgent.num_output, long.num_computed) == (1, 7)
+    assert queue.waiting == [late], "behind the long one, it would only hold memory"
+
+
 def test_decoding_beyond_the_budget_leaves_no_room_for_prompts():
     queue = scheduler(60, budget=3, prefill_chunk=8)
     queue.submit([story(1, new=5) for _ in range(3)])
