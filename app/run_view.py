@@ -194,7 +194,7 @@ class RunView:
 
     def _steps_after(self, step: Step) -> tuple[StepRun, ...]:
         rows = tuple((segment, chunk.start, chunk.num_new)
-                     for chunk, segment in zip(step.plan.chunks, step.segments, strict=True))
+                     for chunk, segment in zip(step.kept_chunks, step.segments, strict=True))
         if self.steps and self.steps[-1].goes_on(rows):
             last = self.steps[-1]
             return (*self.steps[:-1], replace(last, count=last.count + 1))
@@ -203,7 +203,7 @@ class RunView:
     def _executed_after(self, step: Step) -> tuple[int, ...]:
         assert self.plan is not None
         executed = list(self.executed)
-        for chunk, segment in zip(step.plan.chunks, step.segments, strict=True):
+        for chunk, segment in zip(step.kept_chunks, step.segments, strict=True):
             if segment >= 0:
                 executed[segment] = chunk.num_keys - self.plan.layout.position_starts[segment]
         return tuple(executed)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from kev_engine.errors import KevError
 from kev_engine.isolation.layout import IntArray, PackedLayout, SegmentArray
-from kev_engine.isolation.plan import StepPlan
+from kev_engine.isolation.plan import Chunk, StepPlan
 from kev_engine.runtime.metrics import Batch
 from kev_engine.schema import Answer, RunStats, TokenLogprob
 
@@ -65,7 +65,8 @@ class Step:
 
     `segments[c]` is the segment (of the run's layout) that chunk c of `plan` belongs to, or OTHERS. `lengths[k]` is
     the number of tokens of segment k after the step, prompt and generated; `cached[k]` of its story's prompt tokens
-    came from the prefix cache. `batch` is what the forward was made of.
+    came from the prefix cache. `batch` is what the forward was made of. The last `dropped[c]` tokens of chunk c are
+    guesses of this run that were not drawn (empty: none); nothing reads them again.
     """
 
     index: int
@@ -78,6 +79,15 @@ class Step:
     sample_ms: float
     cached: tuple[int, ...] = ()
     batch: Batch | None = None
+    dropped: tuple[int, ...] = ()
+
+    @property
+    def kept_chunks(self) -> tuple[Chunk, ...]:
+        """The plan's chunks without what was dropped."""
+        if not any(self.dropped):
+            return self.plan.chunks
+        pairs = zip(self.plan.chunks, self.dropped, strict=True)
+        return tuple(replace(chunk, num_new=chunk.num_new - count) for chunk, count in pairs)
 
 
 @dataclass(frozen=True)

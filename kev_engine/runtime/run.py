@@ -91,6 +91,10 @@ class ActiveRun:
             sample_ms=times.sample_ms,
             cached=tuple(sequence.num_cached for sequence in self.sequences),
             batch=batch,
+            dropped=tuple(
+                chunk.num_keys - sequence.num_computed if self.owns(sequence) else 0
+                for chunk, sequence in zip(scheduled.plan.chunks, scheduled.sequences, strict=True)
+            ),
         ))
 
     def _usage(self, scheduler: Scheduler, bytes_per_block: int) -> KVUsage:

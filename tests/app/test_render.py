@@ -15,7 +15,7 @@ from app.board import CARD_IDS, Board
 from app.i18n import EN, LANGUAGES
 from app.question_file import QuestionFile
 from app.run_view import CardView, Piece, RunView, SampleView
-from kev_engine import PlanMade, Step, StepPlan, pack
+from kev_engine import PlanMade, Question, SamplingParams, Step, StepPlan, pack
 from kev_engine.errors import UnknownAdapter
 from kev_engine.isolation import mask
 from kev_engine.isolation.plan import Chunk
@@ -132,6 +132,25 @@ def test_the_steps_of_a_run_unfold_to_what_was_executed(seed):
     ]
     assert unfolded == executed
     assert len(view.steps) < 60
+
+
+def test_guesses_that_were_not_drawn_are_no_part_of_the_story(tiny_engine):
+    """Random answers guess wrong often; the drawn story is as long as the text says."""
+    asked = [
+        Question(f"q{seed}", "the dog and the dog and the dog", max_new_tokens=30, draft=6, ignore_eos=True,
+                 sampling=SamplingParams(temperature=0.6, seed=seed))
+        for seed in range(4)
+    ]
+    view = RunView()
+    for event in tiny_engine.stream(asked):
+        view = view.after(event)
+    assert view.run.stats.draft_proposed > view.run.stats.draft_accepted
+    for segment, info in enumerate(view.plan.segments):
+        answer = view.cards[info.name].samples[0].answer
+        assert 0 <= answer.prompt_tokens + answer.output_tokens - view.executed[segment] <= 1
+    for stretch in view.steps:
+        for segment, start, num_new in stretch.rows:
+            assert start + (stretch.count - 1) + num_new <= view.executed[segment]
 
 
 def test_a_long_run_travels_in_a_few_hundred_kilobytes():

@@ -15,6 +15,7 @@ import torch
 
 from kev_engine.config import EngineConfig
 from kev_engine.runtime.engine import Engine
+from kev_engine.runtime.events import Finished, PlanMade, Step
 from kev_engine.runtime.model_runner import ModelRunner
 from kev_engine.runtime.speculative import Drafter
 from kev_engine.runtime.worker import Worker
@@ -152,6 +153,29 @@ def test_forced_rejections_leave_nothing_behind(
     assert drafted.stats.draft_proposed - drafted.stats.draft_accepted > 150
     [opened] = [answer for answer in drafted.answers if answer.question_id == "open"]
     assert opened.token_ids[-1] in engine._facts.stop_token_ids, "no stop token was ever guessed"
+
+
+def test_steps_tell_which_guesses_were_dropped(llama: Engine) -> None:
+    """What is kept of all steps is each story once, position by position."""
+    events = list(llama.stream(mixed(5)))
+    [plan] = [event for event in events if isinstance(event, PlanMade)]
+    answers = {
+        (event.answer.question_id, event.answer.sample): event.answer for event in events if isinstance(event, Finished)
+    }
+    ends: dict[int, int] = {}
+    num_dropped = 0
+    for step in (event for event in events if isinstance(event, Step)):
+        num_dropped += sum(step.dropped)
+        for segment, chunk in zip(step.segments, step.kept_chunks, strict=True):
+            assert chunk.start == ends.get(segment, chunk.start)
+            ends[segment] = chunk.num_keys
+    for segment, info in enumerate(plan.segments):
+        if not info.is_shared:
+            answer = answers[info.name, info.sample]
+            assert 0 <= answer.prompt_tokens + answer.output_tokens - ends[segment] <= 1, "the newest is not stored yet"
+    proposed = sum(answer.draft_proposed for answer in answers.values())
+    accepted = sum(answer.draft_accepted for answer in answers.values())
+    assert num_dropped == proposed - accepted > 0
 
 
 class PoisoningRunner(ModelRunner):

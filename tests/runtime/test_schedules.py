@@ -28,7 +28,7 @@ from kev_engine.config import EngineConfig
 from kev_engine.runtime.engine import Engine
 from kev_engine.runtime.events import Finished, Refused, RunFinished
 from kev_engine.runtime.run import ActiveRun
-from kev_engine.schema import Question, SamplingParams, SharedContext
+from kev_engine.schema import Answer, Question, SamplingParams, SharedContext
 from tests.models.tiny import tiny_adapter, tiny_folder
 
 SOAK = bool(os.environ.get("KEV_SOAK"))
@@ -50,7 +50,8 @@ prompts = st.builds(
 )
 plain = st.builds(
     lambda prompt, **fields: Question("?", prompt_token_ids=prompt, **fields),
-    prompts, adapter=st.sampled_from(NAMES), max_new_tokens=st.sampled_from([1, 3, 9]), ignore_eos=st.just(True),
+    prompts, adapter=st.sampled_from(NAMES), max_new_tokens=st.sampled_from([1, 3, 9, 14]),
+    ignore_eos=st.just(True), prompt_logprobs=st.sampled_from([False, False, True]),
     n=st.sampled_from([1, 1, 1, 3]), priority=st.integers(0, 2), draft=st.sampled_from([0, 0, 3]),
     sampling=st.sampled_from([SamplingParams(temperature=0), SamplingParams(temperature=0.9, seed=3)]),
 )
@@ -80,15 +81,14 @@ class World:
             ), check=True)
             for setup in SETUPS
         ]
-        self.known: dict[tuple[Question, int | None], list[tuple[int, ...]]] = {}
+        self.known: dict[tuple[Question, int | None], tuple[Answer, ...]] = {}
 
-    def alone(self, question: Question, content: int | None) -> list[tuple[int, ...]]:
-        """The token ids of each sample when nobody else is there and nothing is shared or kept."""
+    def alone(self, question: Question, content: int | None) -> tuple[Answer, ...]:
+        """The answer of each sample when nobody else is there and nothing is shared, kept or guessed."""
         key = replace(question, id="?", priority=0, draft=0), content
         if key not in self.known:
             adapter = None if content is None else str(content)
-            run = self.reference.ask([replace(key[0], adapter=adapter)], SHARED)
-            self.known[key] = [answer.token_ids for answer in run.answers]
+            self.known[key] = self.reference.ask([replace(key[0], adapter=adapter)], SHARED).answers
         return self.known[key]
 
     def close(self) -> None:
@@ -201,9 +201,10 @@ class Schedules(RuleBasedStateMachine):
             right = self.world.alone(question, content)[answer.sample]
             if answer.finish_reason == "cancelled":
                 assert answer.question_id in cancelled
-                assert answer.token_ids == right[: len(answer.token_ids)]
+                assert answer.token_ids == right.token_ids[: len(answer.token_ids)]
             else:
-                assert answer.token_ids == right, (question, content)
+                assert answer.token_ids == right.token_ids, (question, content)
+                assert (answer.prompt_perplexity or 0) == pytest.approx(right.prompt_perplexity or 0, rel=1e-4)
                 assert 0 <= answer.cached_tokens < answer.prompt_tokens
 
 
