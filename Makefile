@@ -8,8 +8,9 @@ BIN := $(VENV)/bin
 run: $(VENV)/.installed
 	$(BIN)/python app.py
 
+# A worker a core, each with one thread: two threads in each would wait for each other.
 test: $(VENV)/.installed-dev browser lint
-	$(BIN)/pytest
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n auto --maxprocesses=4 --dist=loadfile
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -25,7 +25,7 @@ MAX_BYTES = 4 << 20
 def run(embedded_home: Path) -> Run:
     """Every held-out question under the base and every adapter, in one run."""
     config = EngineConfig(
-        home=embedded_home, threads=2, kv_budget_bytes=256 << 20, adapters={name: str(ASSETS / name) for name in NAMES}
+        home=embedded_home, kv_budget_bytes=256 << 20, adapters={name: str(ASSETS / name) for name in NAMES}
     )
     questions = [
         Question(id=f"{adapter}-{number}", question=question, context=context, adapter=adapter, max_new_tokens=40,

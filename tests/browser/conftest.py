@@ -27,7 +27,7 @@ expect.set_options(timeout=60_000)
 @pytest.fixture(scope="session")
 def engine(embedded_home: Path) -> Iterator[Engine]:
     adapters = {path.parent.name: str(path.parent) for path in ROOT.glob("assets/adapters/*/adapter_config.json")}
-    config = EngineConfig(threads=2, kv_budget_bytes=2**28, home=embedded_home, adapters=adapters)
+    config = EngineConfig(kv_budget_bytes=2**28, home=embedded_home, adapters=adapters)
     with Engine(config) as engine:
         yield engine
 
