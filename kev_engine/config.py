@@ -71,8 +71,8 @@ class EngineConfig:
         """The configuration of the environment, each value in `given` that is not None taking precedence.
 
         Reads KEV_HOME (else XDG_CACHE_HOME/kev), KEV_MODEL, KEV_HUB, KEV_BACKEND, KEV_DEVICE, KEV_DTYPE, KEV_KV_DTYPE,
-        KEV_THREADS, KEV_KV_BUDGET, KEV_TOKEN_BUDGET, KEV_PREFILL_CHUNK, KEV_POLICY, KEV_PREFIX_CACHE and
-        KEV_TEMPERATURE. Raises InvalidField for a value that cannot be read.
+        KEV_THREADS, KEV_KV_BUDGET, KEV_TOKEN_BUDGET, KEV_PREFILL_CHUNK, KEV_POLICY, KEV_PREFIX_CACHE,
+        KEV_ADAPTER_POOL and KEV_TEMPERATURE. Raises InvalidField for a value that cannot be read.
         """
         env = os.environ if env is None else env
         values: dict[str, object] = {"home": cache_home(env)}
@@ -82,7 +82,7 @@ class EngineConfig:
             ("threads", "KEV_THREADS", int), ("kv_budget_bytes", "KEV_KV_BUDGET", int),
             ("token_budget", "KEV_TOKEN_BUDGET", int), ("temperature", "KEV_TEMPERATURE", float),
             ("prefill_chunk", "KEV_PREFILL_CHUNK", int), ("policy", "KEV_POLICY", str),
-            ("prefix_cache_bytes", "KEV_PREFIX_CACHE", int),
+            ("prefix_cache_bytes", "KEV_PREFIX_CACHE", int), ("adapter_pool_size", "KEV_ADAPTER_POOL", int),
         ):
             text = env.get(variable, "").strip()
             if text:

@@ -1,6 +1,7 @@
 """Every reason for which an adapter is refused: a template for people, under the name programs know it by.
 
     refusal(name, kind, **facts) -> AdapterRefused
+    python -m kev_engine.adapters.reasons     prints the table of docs/adapters.md
 """
 
 from __future__ import annotations
@@ -93,3 +94,13 @@ def refusal(name: str, kind: str, base: str | None = None, **facts: object) -> A
     """The error for the adapter `name`, with REASONS[kind] filled from `facts`; `base` is what it was trained on."""
     reason = REASONS[kind].format(**facts) + (TRAINED_ON.format(base=repr(base)) if base else "")
     return AdapterRefused(name, reason, kind, **facts, **({"base": repr(base)} if base else {}))
+
+
+def table() -> str:
+    """The reasons as docs/adapters.md shows them; what stands in braces is filled in."""
+    rows = (f"| `{kind}` | {reason.replace('|', chr(92) + '|')} |" for kind, reason in REASONS.items())
+    return "\n".join(["| name | adapter 'x' was refused: |", "|---|---|", *rows])
+
+
+if __name__ == "__main__":
+    print(table())

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from kev_engine.adapters.pool import AdapterPool
-from kev_engine.adapters.reasons import REASONS
+from kev_engine.adapters.reasons import REASONS, table
 from kev_engine.adapters.settings import REFUSED
 from kev_engine.adapters.weights import read
 from kev_engine.errors import AdapterRefused
@@ -143,6 +143,30 @@ def test_every_reason_has_its_use_and_every_refusal_its_reason():
     for file in [*(ROOT / "adapters").glob("*.py"), ROOT / "runtime" / "adapter_source.py"]:
         used |= set(re.findall(r'(?:refusal\([\w.]+, |wrong\()"(\w+)"', file.read_text()))
     assert used | {"unknown_key"} == REASONS.keys()
+
+
+def test_the_page_has_the_reasons_of_the_code():
+    page = (ROOT.parent / "docs" / "adapters.md").read_text(encoding="utf-8")
+    assert table() in page, "docs/adapters.md is old: python -m kev_engine.adapters.reasons prints its table"
+
+
+@pytest.mark.parametrize("case", ["BR-112", "BR-113", "BR-114", "BR-116", "BR-118", "CTL-11"])
+def test_the_doctors_cases_of_scales_and_matches_are_read_right(llama, save_adapter, tmp_path, case):
+    """What others scaled or matched wrongly (tests/doctor/cases), as PEFT writes it: the factor is the expected one."""
+    path = ROOT.parent / "tests" / "doctor" / "cases" / f"{case}.json"
+    given = json.loads(path.read_text(encoding="utf-8"))
+    facts, findings = given["batch"]["adapter"], given["expect"]["findings"]
+    fields = {key: facts[key] for key in ("r", "lora_alpha", "use_rslora")}
+    folder = save_adapter("llama", target_modules=["q_proj"], **fields)
+    if facts["matched_modules"] == 0:
+        tensors = {f"other.prefix.{key}": value for key, value in load_file(folder / WEIGHTS).items()}
+        save_file(tensors, folder / WEIGHTS)
+        with pytest.raises(AdapterRefused, match="is no module of this model"):
+            read(folder, llama, "mine")
+        return
+    right = findings[0]["expected"] if findings else facts["given_scaling"]
+    # A weight that a user sets multiplies the factor; there is none here.
+    assert read(folder, llama, "mine").scales == (pytest.approx(right / facts.get("weight", 1)),)
 
 
 def test_what_this_models_dtype_cannot_hold_is_refused(good, tmp_path):
