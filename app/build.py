@@ -75,6 +75,9 @@ def build_app(
         session = gr.State(Session(preset=first.key), delete_callback=leave)
         with gr.Row(elem_id="top"):
             masthead = gr.HTML(handlers.masthead(EN), elem_id="masthead")
+            temperature = words.textbox(
+                "temperature_default_set", hint="temperature_default_hint", show_label=False, container=False,
+                max_lines=1, elem_id="temperature-default", visible=not is_public)
             language = gr.Radio(_LANGUAGE_NAMES, value=EN, show_label=False, label=words.translate("language"),
                                 container=False, elem_id="language")
             theme = words.button("theme", elem_id="theme", elem_classes="icon")
@@ -98,6 +101,8 @@ def build_app(
                 adapters_wiring.wire(page, adapters_panel.build(words, adapters, first.key), adapters, adapters_tab)
             history_wiring.wire(page, history_panel.build(words), history, panel, handlers, tabs, download)
         page_wiring.wire(page, masthead, theme, handlers.masthead)
+        if not is_public:
+            page_wiring.wire_temperature(page, temperature, masthead, panel, handlers)
     return demo
 
 

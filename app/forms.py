@@ -189,7 +189,7 @@ _NUMBERS: Mapping[str, type[int] | type[float]] = {
 }
 
 
-def _number(name: str, text: str, question_id: str) -> float | int | None:
+def _number(name: str, text: str, question_id: str | None = None) -> float | int | None:
     """The number in a field, None where the field is empty; the schema checks the range."""
     text = str(text).strip()
     if not text:
@@ -200,3 +200,11 @@ def _number(name: str, text: str, question_id: str) -> float | int | None:
     except ValueError:
         what = "a number" if kind is float else "a whole number"
         raise InvalidField(name, text, f"it must be {what}", question_id) from None
+
+
+def number(name: str, text: str) -> float:
+    """The number in a field that must not be empty."""
+    found = _number(name, text)
+    if found is None:
+        raise InvalidField(name, text, "it must be a number")
+    return found

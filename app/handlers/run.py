@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from app import question_file, render, sweep
 from app.board import Board
 from app.explain import explain
-from app.forms import LOCAL, Limits, Parsed, parse_all
+from app.forms import LOCAL, Limits, Parsed, number, parse_all
 from app.live_engine import LiveEngine
 from app.question_file import QuestionFile
 from app.run_facts import cost_of, run_facts
@@ -22,7 +22,7 @@ from app.run_view import QUEUED, STREAMING, CardView, DeviceMemory, RunView, Swe
 from app.session import Session
 from app.token_texts import TokenTexts
 from kev_engine import Finished, KevError, PlanMade, Refused, RunFinished
-from kev_engine.errors import EngineFailed
+from kev_engine.errors import EngineFailed, InvalidField
 from kev_engine.runtime.audit_stream import AuditProgress, AuditStream
 
 if TYPE_CHECKING:
@@ -210,8 +210,16 @@ class RunHandlers:
         """The screen before the first run."""
         return render.screen(RunView(memory=self._memory()), self.engine.info, self.token_texts, language)
 
-    def masthead(self, language: str) -> str:
-        return render.masthead(self.engine.info, self.engine.temperature.current(), language)
+    def masthead(self, language: str, mistake: KevError | None = None) -> str:
+        return render.masthead(self.engine.info, self.engine.temperature.current(), language, mistake)
+
+    def set_temperature(self, text: str) -> KevError | None:
+        """Make what was typed the default temperature of runs that begin from now on; the mistake, if it is none."""
+        try:
+            self.engine.temperature.set(number("temperature", text))
+        except InvalidField as error:
+            return InvalidField("default_temperature", error.value, error.way_out)
+        return None
 
     def _memory(self) -> DeviceMemory:
         adapters = sum(item.num_bytes for item in self.engine.adapters.list() if item.is_resident)

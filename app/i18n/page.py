@@ -12,6 +12,8 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "skip": ("Skip to the questions", "跳到问题"),
     "threads": ("{count} threads", "{count} 线程"),
     "temperature_default": ("T default {value} · v{version}", "默认温度 {value} · v{version}"),
+    "temperature_default_set": ("Set the default temperature", "设置默认温度"),
+    "temperature_default_hint": ("set T", "设温度"),
     "theme": ("Light or dark", "浅色或深色"),
     "language": ("Language", "语言"),
     "run": ("Run", "运行"),
@@ -95,6 +97,7 @@ WORDS: Mapping[str, tuple[str, str]] = {
     # names of fields inside sentences
     "field.question": ("The question", "问题"),
     "field.context": ("The context", "上下文"),
+    "field.default_temperature": ("The default temperature", "默认温度"),
     "field.temperature": ("Temperature", "温度"),
     "field.max_new_tokens": ("Max new tokens", "最多生成词元数"),
     "field.seed": ("Seed", "随机种子"),
@@ -113,6 +116,7 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "field.system": ("The system text", "系统提示"),
     "field.order": ("The sampling order", "采样顺序"),
     # the way out of a wrong value, one for each field of a card
+    "way.default_temperature": ("a number from 0 (greedy) to 100", "0（贪心）到 100 之间的数"),
     "way.temperature": ("a number from 0 (greedy) to 100, or empty for the default",
                         "0（贪心）到 100 之间的数，留空则用默认值"),
     "way.max_new_tokens": ("a whole number of 1 or more", "不小于 1 的整数"),

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.i18n import say
+from app.i18n import say, sentence
 from app.render.text import escape
 
 if TYPE_CHECKING:
+    from kev_engine import KevError
     from kev_engine.runtime.engine import EngineInfo
     from kev_engine.sampling.temperature import TemperatureVersion
 
 
-def masthead(info: EngineInfo, default: TemperatureVersion, language: str) -> str:
-    """The name, what is loaded, and the default temperature with its version."""
+def masthead(info: EngineInfo, default: TemperatureVersion, language: str, mistake: KevError | None = None) -> str:
+    """The name, what is loaded, the default temperature with its version, and what was wrong with a new one."""
     dtype = info.dtype if info.kv_dtype == info.dtype else f"{info.dtype}, KV {info.kv_dtype}"
     loaded = " · ".join([info.model, dtype, info.backend, say(language, "threads", count=info.threads)])
     temperature = say(language, "temperature_default", value=f"{default.value:.2f}", version=default.version)
     return (f'<a class="skip" href="#cards">{escape(say(language, "skip"))}</a>'
             f"<h1>{escape(say(language, 'title'))}</h1>"
-            f'<span class="chip">{escape(loaded)}</span><span class="chip">{escape(temperature)}</span>')
+            f'<span class="chip">{escape(loaded)}</span><span class="chip">{escape(temperature)}</span>'
+            + (f'<span class="mistake" role="alert">{escape(sentence(mistake, language))}</span>' if mistake else ""))

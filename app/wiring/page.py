@@ -9,7 +9,7 @@ from typing import Any
 
 import gradio as gr
 
-from app.handlers.run import TEXTS, Change
+from app.handlers.run import TEXTS, Change, RunHandlers
 from app.i18n import LANGUAGES
 from app.panels.run import RunPanel
 from app.panels.words import Words
@@ -41,10 +41,24 @@ def wire(page: Page, masthead: gr.HTML, theme: gr.Button, masthead_in: Callable[
     """Language and theme. Called after all panels are laid out: labels change in the browser, from the catalogue."""
     keys = json.dumps([spoken.keys for spoken in page.words.spoken])
     labelled = [spoken.component for spoken in page.words.spoken]
-    page.demo.load(None, None, [page.language, *labelled], js=f"() => kev.greet({keys})", **QUIET)
+    greeted = page.demo.load(None, None, [page.language, *labelled], js=f"() => kev.greet({keys})", **QUIET)
+    greeted.then(masthead_in, page.language, masthead, queue=False, **QUIET)
     page.language.change(None, page.language, labelled, js=f"(name) => kev.speak(name, {keys})", **QUIET)
     page.on_language(lambda _, name: {masthead: masthead_in(name)}, [masthead])
     theme.click(None, js="() => kev.toggleTheme()", **QUIET)
+
+
+def wire_temperature(
+    page: Page, field: gr.Textbox, masthead: gr.HTML, panel: RunPanel, handlers: RunHandlers
+) -> None:
+    """What is typed becomes the default temperature; masthead and cards show it, or the masthead says why it cannot."""
+
+    def act(state: Session, text: str) -> dict[Any, Any]:
+        mistake = handlers.set_temperature(text)
+        changed: dict[Any, Any] = {masthead: handlers.masthead(state.language, mistake)}
+        return changed if mistake else changed | {field: "", panel.board: gr.update(**handlers.facts())}
+
+    field.submit(act, [page.session, field], [field, masthead, panel.board], queue=False, **QUIET)
 
 
 def updates(panel: RunPanel, change: Change) -> dict[Any, Any]:

@@ -168,3 +168,26 @@ def test_a_file_that_is_none_is_one_mistake(tiny_engine):
     found = RunHandlers(tiny_engine).question_file("notes.txt", "hello")
     assert not found.board.cards
     assert found.mistakes[0][0] == "notes.txt"
+
+
+def test_a_new_default_temperature_is_that_of_the_next_run_and_stands_in_its_answers(tiny_engine):
+    handlers, session = RunHandlers(tiny_engine), Session("preset.secrets")
+    cards = Board({"A": CardValues("Who?", max_new_tokens="2"), "B": CARD})
+    before = tiny_engine.temperature.current()
+    try:
+        assert handlers.set_temperature(" 0.7 ") is None
+        final(handlers.run(session, cards))
+        drawn = {name: card.answer for name, card in session.view.cards.items()}
+        assert [drawn[name].temperature_version for name in "AB"] == [before.version + 1] * 2
+        assert [drawn[name].sampling.temperature for name in "AB"] == [0.7, 0.0]
+        assert "0.70" in handlers.masthead(EN)
+        assert json.loads(handlers.facts()["defaults"]) == {"temperature": "0.7"}
+        for wrong in ("warm", "", "-1", "nan", "101", "<b>"):
+            mistake = handlers.set_temperature(wrong)
+            for language in (EN, ZH):
+                shown = handlers.masthead(language, mistake)
+                assert say(language, "field.default_temperature") in shown
+                assert "<b>" not in shown
+        assert tiny_engine.temperature.current().version == before.version + 1
+    finally:
+        tiny_engine.temperature.set(before.value)
