@@ -2,9 +2,10 @@
 
     python benchmarks/planning.py [--sequences N] [--tokens N] [--steps N] [--threads N]
 
-Medians in ms (with one thread of CPU time), taken inside a working engine on the embedded model. Planning is what is done for a step beside running
-the model and drawing: the scheduler's step and commit, the backend's state (tables, masks, readers), the record with
-the KV gauge. (benchmarks/adapters.py has the grouping of adapters.) The bar: at most 2 % of the whole decode step.
+Medians in ms (with one thread of CPU time), taken inside a working engine on the embedded model. Planning is what is
+done for a step beside running the model and drawing: the scheduler's step and commit, the backend's state (tables,
+masks, readers), the record with the KV gauge. (benchmarks/adapters.py has the grouping of adapters.) The bar: at most
+2 % of the whole decode step.
 
 Prompts are planned and not computed: their keys are set to zero, which changes nothing in what a decode step costs.
 """
