@@ -8,6 +8,7 @@ import importlib.util
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -64,9 +65,12 @@ def main() -> None:
     except KevError as error:
         raise SystemExit(f"kev: {error}") from None
     from app import build_app, page_options
+    from app.live_engine import LiveEngine
 
-    with engine:
-        demo = build_app(engine)
+    live = LiveEngine(engine)
+    del engine  # another model may take its place, and then nobody holds it
+    with closing(live):
+        demo = build_app(live)
         gc.freeze()
         gc.enable()
         demo.launch(server_name=given.host, server_port=given.port, mcp_server=given.mcp, **page_options())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from app.run_view import RunView
+from app.told import Told
 from kev_engine import KevError
 
 if TYPE_CHECKING:
@@ -14,14 +15,6 @@ if TYPE_CHECKING:
 
 BASE_ID = " base"
 """The question that the base answers in a comparison; no adapter's name starts with a space."""
-
-
-@dataclass(frozen=True)
-class Told:
-    """A sentence of the catalogue and its facts."""
-
-    key: str
-    facts: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from app.handlers.doctor import DoctorHandlers
 from app.handlers.fault_lab import FaultLabHandlers
 from app.handlers.history import HistoryHandlers, run_log
 from app.handlers.memory import MemoryHandlers
+from app.handlers.model import ModelHandlers
 from app.handlers.run import RunHandlers
 from app.i18n import EN, LANGUAGES, ZH, texts
 from app.live_engine import LiveEngine
@@ -25,6 +26,7 @@ from app.panels import doctor as doctor_panel
 from app.panels import fault_lab as fault_lab_panel
 from app.panels import history as history_panel
 from app.panels import memory as memory_panel
+from app.panels import model as model_panel
 from app.panels import run as run_panel
 from app.panels.words import Words
 from app.plan_examples import plan_examples
@@ -37,6 +39,7 @@ from app.wiring import doctor as doctor_wiring
 from app.wiring import fault_lab as fault_lab_wiring
 from app.wiring import history as history_wiring
 from app.wiring import memory as memory_wiring
+from app.wiring import model as model_wiring
 from app.wiring import page as page_wiring
 from app.wiring import run as run_wiring
 from app.wiring.download import outbox
@@ -81,6 +84,7 @@ def build_app(
             language = gr.Radio(_LANGUAGE_NAMES, value=EN, show_label=False, label=words.translate("language"),
                                 container=False, elem_id="language")
             theme = words.button("theme", elem_id="theme", elem_classes="icon")
+        choice = model_panel.build(words, engine.config.model) if not is_public else None
         page = Page(demo, session, words, language)
         download = outbox(page)
         with gr.Tabs(elem_id="tabs") as tabs:
@@ -100,6 +104,9 @@ def build_app(
                 adapters = AdapterHandlers(engine, is_public)
                 adapters_wiring.wire(page, adapters_panel.build(words, adapters, first.key), adapters, adapters_tab)
             history_wiring.wire(page, history_panel.build(words), history, panel, handlers, tabs, download)
+        if choice is not None:
+            model_wiring.wire(page, choice, ModelHandlers(engine, engine.config), masthead, handlers.masthead, panel,
+                              handlers)
         page_wiring.wire(page, masthead, theme, handlers.masthead)
         if not is_public:
             page_wiring.wire_temperature(page, temperature, masthead, panel, handlers)

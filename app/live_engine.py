@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,9 +21,15 @@ class LiveEngine:
         return self._engine
 
     def replace(self, engine: Engine) -> None:
-        """Answer with `engine` from now on; the one before is closed, which ends its runs with EngineClosed."""
+        """Answer with `engine` from now on; the one before is closed, which ends its runs with EngineClosed.
+
+        Its memory is given back: a start may have frozen it out of the collector's sight (app.py).
+        """
         before, self._engine = self._engine, engine
         before.close()
+        del before
+        gc.unfreeze()
+        gc.collect()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)

@@ -189,6 +189,12 @@ class RunView:
             case RunFinished():
                 return replace(self, run=event)
 
+    def without_tokens(self) -> RunView:
+        """The answers as texts, without mask and gauge: what is left when another model answers."""
+        cards = {name: replace(card, samples=tuple(replace(one, scores=(), alternatives=()) for one in card.samples))
+                 for name, card in self.cards.items()}
+        return RunView(self.number, cards, self.sweeps, notice=self.notice)
+
     def with_card(self, question_id: str, card: CardView) -> RunView:
         return replace(self, cards={**self.cards, question_id: card})
 

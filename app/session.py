@@ -14,6 +14,7 @@ from app.run_view import RunView
 
 if TYPE_CHECKING:
     from app.planner import Plan
+    from app.told import Told
     from kev_engine import KevError
     from kev_engine.runtime.audit_stream import AuditStream
     from kev_engine.runtime.engine import RunStream
@@ -37,6 +38,16 @@ class Session:
     adapters: AdaptersView = field(default_factory=AdaptersView)
     comparing: RunStream | None = None
     lab: LabView = field(default_factory=LabView)
+    model_told: Told | KevError | None = None
+    """What was said about the engine itself: a model that is loaded, a new default temperature."""
+    model: str = ""
+    """The digest of the model whose tokens the views hold."""
+
+    def meet(self, model: str) -> None:
+        """Another model answers: its tokenizer gives the token ids of earlier runs other texts, so they are dropped."""
+        if self.model not in ("", model):
+            self.view, self.adapters = self.view.without_tokens(), AdaptersView()
+        self.model = model
 
     def stop(self) -> None:
         """Ask the run to end, whose answers keep what they have and say that they were stopped; give up an audit."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from app import adapters_form, render
 from app.adapters_form import AdapterForm, AdaptersFixed
-from app.adapters_view import BASE_ID, Told
+from app.adapters_view import BASE_ID
 from app.board import Board, CardValues
 from app.forms import LOCAL, PUBLIC, Limits, parse_all
 from app.handlers.run import TICK_SECONDS, failure
@@ -19,7 +19,9 @@ from app.i18n import say
 from app.live_engine import LiveEngine
 from app.run_view import CardView, RunView
 from app.session import Session
+from app.told import Told
 from kev_engine import Finished, KevError, PlanMade, RunFinished
+from kev_engine.errors import EngineClosed
 
 if TYPE_CHECKING:
     from kev_engine import Engine
@@ -43,6 +45,7 @@ class AdapterHandlers:
 
     def screen(self, session: Session) -> Change:
         """Everything of the tab that changes, by the name of its place."""
+        session.meet(self.engine.info.digest)
         view, language = session.adapters, session.language
         infos = self.engine.adapters.list()
         pictured = self._pictured(session)
@@ -150,8 +153,10 @@ class AdapterHandlers:
 
     def _watch(self, session: Session, shown: dict[str, str]) -> Iterator[Change]:
         assert session.comparing is not None
-        drawn_at = 0.0
+        drawn_at, info = 0.0, self.engine.info
         for event in session.comparing:
+            if self.engine.info is not info:
+                raise EngineClosed
             session.adapters = replace(session.adapters, compared=session.adapters.compared.after(event))
             if isinstance(event, PlanMade | Finished | RunFinished) or time.monotonic() - drawn_at >= TICK_SECONDS:
                 drawn_at = time.monotonic()

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from app import question_file, render, sweep
 from app.board import Board
 from app.explain import explain
-from app.forms import LOCAL, Limits, Parsed, number, parse_all
+from app.forms import LOCAL, PUBLIC, Limits, Parsed, number, parse_all
 from app.live_engine import LiveEngine
 from app.question_file import QuestionFile
 from app.run_facts import cost_of, run_facts
@@ -22,7 +22,7 @@ from app.run_view import QUEUED, STREAMING, CardView, DeviceMemory, RunView, Swe
 from app.session import Session
 from app.token_texts import TokenTexts
 from kev_engine import Finished, KevError, PlanMade, Refused, RunFinished
-from kev_engine.errors import EngineFailed, InvalidField
+from kev_engine.errors import EngineClosed, EngineFailed, InvalidField
 from kev_engine.runtime.audit_stream import AuditProgress, AuditStream
 
 if TYPE_CHECKING:
@@ -51,6 +51,10 @@ class RunHandlers:
     engine: Engine | LiveEngine
     limits: Limits = LOCAL
     history: HistoryHandlers | None = None
+
+    @property
+    def is_public(self) -> bool:
+        return self.limits == PUBLIC
 
     @cached_property
     def token_texts(self) -> TokenTexts:
@@ -113,7 +117,7 @@ class RunHandlers:
             yield from self._news(session, shown)
             return
         try:
-            yield from self._watch(session, shown)
+            yield from self._watch(session, shown, info)
         finally:
             stream, session.stream = session.stream, None
             stream.close()
@@ -140,11 +144,13 @@ class RunHandlers:
         alone = board.only(letter)
         return alone if seed is None or letter not in alone.cards else alone.with_card(letter, seed=str(seed))
 
-    def _watch(self, session: Session, shown: dict[str, str]) -> Iterator[Change]:
+    def _watch(self, session: Session, shown: dict[str, str], info: EngineInfo) -> Iterator[Change]:
         assert session.stream is not None
         drawn_at = 0.0
         try:
             for event in session.stream:
+                if self.engine.info is not info:
+                    raise EngineClosed  # what still comes is of a model that answers no more
                 session.view = session.view.after(event)
                 if isinstance(event, PlanMade | RunFinished):
                     session.view = replace(session.view, memory=self._memory())
@@ -211,7 +217,8 @@ class RunHandlers:
         return render.screen(RunView(memory=self._memory()), self.engine.info, self.token_texts, language)
 
     def masthead(self, language: str, mistake: KevError | None = None) -> str:
-        return render.masthead(self.engine.info, self.engine.temperature.current(), language, mistake)
+        return render.masthead(self.engine.info, self.engine.temperature.current(), language, mistake,
+                               is_fixed=self.is_public)
 
     def set_temperature(self, text: str) -> KevError | None:
         """Make what was typed the default temperature of runs that begin from now on; the mistake, if it is none."""
@@ -232,6 +239,7 @@ class RunHandlers:
 
     def _changed(self, session: Session, shown: dict[str, str], event: Event | None = None) -> Change:
         """What differs from `shown`, which is brought up to date."""
+        session.meet(self.engine.info.digest)
         screen = render.screen(session.view, self.engine.info, self.token_texts, session.language,
                                session.shows_tokens)
         if isinstance(event, PlanMade):

@@ -74,6 +74,12 @@ CHINESE: Mapping[str, str] = {
     "it is not an .npz archive": "它不是 .npz 归档",
     "it is not a safetensors file": "它不是 safetensors 文件",
     "it cannot be read as {} ({})": "无法按 {} 读取（{}）",
+    "close other programs, or choose a smaller model or a smaller dtype": "请关闭其他程序，或选择更小的模型或数据类型",
+    "raise the KV budget (--kv-budget)": "请提高 KV 预算（--kv-budget）",
+    "name embedded, a folder, hf:owner/name, modelscope:owner/name or gguf:path":
+        "应为 embedded、文件夹、hf:owner/name、modelscope:owner/name 或 gguf:path",
+    "free some disk space or set KEV_HOME to a folder on another disk":
+        "请腾出磁盘空间，或把 KEV_HOME 设到另一块磁盘上的文件夹",
     "it must hold one tensor or a dictionary of named tensors": "应包含一个张量，或带名字的张量的字典",
 }
 _PATTERNS = tuple((re.compile("(.*)".join(map(re.escape, english.split("{}"))), re.DOTALL), chinese)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from app.adapters_view import BASE_ID, AdaptersView, Told
+from app.adapters_view import BASE_ID, AdaptersView
 from app.i18n import say, sentence
 from app.render.difference import difference
 from app.render.mask import adapter_colour
 from app.render.text import escape, figure, mib
 from app.run_view import CardView, RunView
+from app.told import Told
 from kev_engine import KevError
 
 if TYPE_CHECKING:

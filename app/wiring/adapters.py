@@ -7,10 +7,10 @@ from typing import Any
 
 import gradio as gr
 
-from app.adapters_view import Told
 from app.handlers.adapters import AdapterHandlers, Change
 from app.panels.adapters import AdaptersPanel
 from app.session import Session
+from app.told import Told
 from app.wiring.page import QUIET, Page
 
 

@@ -11,7 +11,7 @@ import gradio as gr
 from app import board, render
 from app.handlers.run import RunHandlers
 from app.panels.run import RunPanel
-from app.presets import Preset
+from app.presets import Preset, presets
 from app.session import Session
 from app.wiring.page import QUIET, Page, given, updates
 
@@ -30,7 +30,7 @@ def wire(
         if state.stream is not None:
             return {panel.note: render.sentence_line("error.running", state.language)}
         state.preset = key
-        return fill(state, examples[key].board, render.note(key, state.language))
+        return fill(state, presets(handlers.engine.adapters.names())[key].board, render.note(key, state.language))
 
     def load(state: Session, event: gr.EventData) -> dict[Any, Any]:
         if state.stream is not None:

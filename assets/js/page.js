@@ -76,6 +76,15 @@ window.kev = (() => {
     }
   }, true);
 
+  // A button that opens and closes a part of the page.
+  document.addEventListener("click", (event) => {
+    const button = event.target.closest("[data-open]"), part = button && document.getElementById(button.dataset.open);
+    if (!part) return;
+    const isOpen = part.classList.toggle("open");
+    for (const other of document.querySelectorAll(`[data-open="${part.id}"]`)) other.setAttribute("aria-expanded", String(isOpen));
+    if (isOpen) part.querySelector("input, textarea").focus();
+  });
+
   // A file out of [name, media type, content] as JSON; the empty text saves nothing.
   const save = (packed) => {
     if (!packed) return;
