@@ -12,6 +12,7 @@ from transformers import AutoTokenizer
 from kev_engine.config import cache_home
 from kev_engine.models.embedded import embedded
 from kev_engine.models.progress import silent
+from kev_engine.native.kernels import Kernels, NoKernels, load_kernels
 
 
 @pytest.fixture(scope="session")
@@ -20,6 +21,15 @@ def embedded_home() -> Path:
     home = cache_home(os.environ)
     embedded(home, silent)
     return home
+
+
+@pytest.fixture(scope="session")
+def kernels() -> Kernels:
+    """The compiled kernels; what needs them is skipped where no C compiler is."""
+    try:
+        return load_kernels(cache_home(os.environ))
+    except NoKernels as reason:
+        pytest.skip(str(reason))
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ import kev_engine
 ROOT = Path(__file__).parents[1]
 LEVELS = (
     ("errors", "schema", "config"),
-    ("text", "isolation"),
+    ("text", "isolation", "native"),
     ("models", "cache", "adapters", "sampling"),
     ("attention",),
     ("runtime",),

@@ -1,0 +1,192 @@
+/* The two kernels that a decode step spends its time in, for fp32 on any CPU the compiler knows (vector extensions).
+
+   Every number of a result is summed in an order that depends on its own row and column alone: what else is in the step,
+   and how many threads share the work, changes no bit of it. */
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#ifdef __AVX2__
+#include <immintrin.h>
+#endif
+
+#define LANES 8
+#define COLS 3
+#define ROWS 4
+#define BLOCK 48
+#define PANEL 8
+typedef float vec __attribute__((vector_size(4 * LANES), aligned(4)));
+typedef int8_t vec_i8 __attribute__((vector_size(LANES), aligned(1)));
+typedef int32_t vec_i32 __attribute__((vector_size(4 * LANES)));
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE vec load(const float *from) { return *(const vec *)from; }
+
+INLINE vec load_i8(const int8_t *from)
+{
+#ifdef __AVX2__ /* GCC 12 takes eight bytes apart one by one */
+    return (vec)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i_u *)from)));
+#else
+    return __builtin_convertvector(*(const vec_i8 *)from, vec);
+#endif
+}
+
+INLINE float sum(vec v)
+{
+    v += __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3);
+    v += __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5);
+    return v[0] + v[1];
+}
+
+/* rows × cols of out = x wᵀ: `cols` rows of w against `rows` rows of x, all over k. */
+#define TILE(NAME, TYPE, LOAD)                                                                                        \
+    INLINE void NAME(const TYPE *w, const float *x, float *out, int64_t k, int64_t n, const int cols, const int rows, \
+                     const float *scale, const float *bias)                                                           \
+    {                                                                                                                 \
+        vec acc[COLS][ROWS];                                                                                          \
+        _Pragma("GCC unroll 8") for (int c = 0; c < cols; c++)                                                        \
+            _Pragma("GCC unroll 8") for (int r = 0; r < rows; r++)                                                    \
+                acc[c][r] = (vec){0};                                                                                 \
+        int64_t t = 0;                                                                                                \
+        for (; t + LANES <= k; t += LANES) {                                                                          \
+            vec wide[COLS];                                                                                           \
+            _Pragma("GCC unroll 8") for (int c = 0; c < cols; c++)                                                    \
+                wide[c] = LOAD(w + c * k + t);                                                                        \
+            _Pragma("GCC unroll 8") for (int r = 0; r < rows; r++) {                                                  \
+                vec mine = load(x + r * k + t);                                                                       \
+                _Pragma("GCC unroll 8") for (int c = 0; c < cols; c++)                                                \
+                    acc[c][r] += wide[c] * mine;                                                                      \
+            }                                                                                                         \
+        }                                                                                                             \
+        _Pragma("GCC unroll 8") for (int c = 0; c < cols; c++)                                                        \
+            _Pragma("GCC unroll 8") for (int r = 0; r < rows; r++) {                                                  \
+                float total = sum(acc[c][r]);                                                                         \
+                for (int64_t rest = t; rest < k; rest++)                                                              \
+                    total += (float)w[c * k + rest] * x[r * k + rest];                                                \
+                out[r * n + c] = total * (scale ? scale[c] : 1.0f) + (bias ? bias[c] : 0.0f);                         \
+            }                                                                                                         \
+    }
+
+TILE(tile_f32, float, load)
+TILE(tile_i8, int8_t, load_i8)
+
+/* out [m, n] = x [m, k] times wᵀ (w [n, k]), times scale [n], plus bias [n]; scale and bias may be absent. A block of w
+   stays in the second-level cache while all of x passes by, a panel of x in the first. */
+#define PRODUCT(NAME, TYPE, TILE_OF)                                                                                  \
+    void NAME(const TYPE *w, const float *x, float *out, const float *scale, const float *bias, int64_t m, int64_t n, \
+              int64_t k, int threads)                                                                                 \
+    {                                                                                                                 \
+        const int64_t blocks = (n + BLOCK - 1) / BLOCK;                                                               \
+        _Pragma("omp parallel for num_threads(threads) schedule(static)") for (int64_t b = 0; b < blocks; b++)        \
+        {                                                                                                             \
+            int64_t end = b * BLOCK + BLOCK < n ? b * BLOCK + BLOCK : n;                                              \
+            for (int64_t p = 0; p < m; p += PANEL) {                                                                  \
+                int64_t last = p + PANEL < m ? p + PANEL : m;                                                         \
+                for (int64_t j = b * BLOCK, width; j < end; j += width) {                                             \
+                    width = end - j >= COLS ? COLS : 1;                                                               \
+                    const TYPE *mine = w + j * k;                                                                     \
+                    const float *s = scale ? scale + j : NULL, *c = bias ? bias + j : NULL;                           \
+                    for (int64_t i = p, height; i < last; i += height) {                                              \
+                        height = last - i >= ROWS ? ROWS : 1;                                                         \
+                        if (width == COLS && height == ROWS)                                                          \
+                            TILE_OF(mine, x + i * k, out + i * n + j, k, n, COLS, ROWS, s, c);                        \
+                        else if (width == COLS)                                                                       \
+                            TILE_OF(mine, x + i * k, out + i * n + j, k, n, COLS, 1, s, c);                           \
+                        else if (height == ROWS)                                                                      \
+                            TILE_OF(mine, x + i * k, out + i * n + j, k, n, 1, ROWS, s, c);                           \
+                        else                                                                                          \
+                            TILE_OF(mine, x + i * k, out + i * n + j, k, n, 1, 1, s, c);                              \
+                    }                                                                                                 \
+                }                                                                                                     \
+            }                                                                                                         \
+        }                                                                                                             \
+    }
+
+PRODUCT(product_f32, float, tile_f32)
+PRODUCT(product_i8, int8_t, tile_i8)
+
+/* eˣ for x ≤ 0: 2ⁿ · 2ᶠ with n + f = x log₂ e, the second factor by its series to the 7th power. */
+INLINE vec exp_below(vec x)
+{
+    const vec lowest = (vec){0} - 87.0f;
+    vec_i32 above = x > lowest;
+    x = (vec)((above & (vec_i32)x) | (~above & (vec_i32)lowest));
+    vec scaled = x * 1.44269504088896341f;
+    vec_i32 whole = __builtin_convertvector(scaled - 0.5f, vec_i32);
+    vec f = (scaled - __builtin_convertvector(whole, vec)) * 0.693147180559945f;
+    vec p = (vec){0} + 1.0f / 5040;
+    p = p * f + 1.0f / 720;
+    p = p * f + 1.0f / 120;
+    p = p * f + 1.0f / 24;
+    p = p * f + 1.0f / 6;
+    p = p * f + 0.5f;
+    p = p * f + 1.0f;
+    p = p * f + 1.0f;
+    return p * (vec)((whole + 127) << 23);
+}
+
+/* Attention of one new token a sequence. query and out [S, Hkv, G, D]; keys and values: head h of slot t begins at
+   h * head_stride + t * slot_stride; sequence s reads slots[cu[s]] … slots[cu[s + 1] - 1], all of them and no other. */
+void attend_f32(const float *query, const float *keys, const float *values, float *out, const int64_t *slots,
+                const int64_t *cu, int64_t sequences, int64_t kv_heads, int64_t groups, int64_t size,
+                int64_t head_stride, int64_t slot_stride, float scale, int threads)
+{
+#pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
+    for (int64_t task = 0; task < sequences * kv_heads; task++) {
+        int64_t s = task / kv_heads, h = task % kv_heads, n = cu[s + 1] - cu[s];
+        int64_t padded = (n + LANES - 1) / LANES * LANES;
+        const int64_t *mine = slots + cu[s];
+        const float *k = keys + h * head_stride, *v = values + h * head_stride;
+        const float *q = query + task * groups * size;
+        float *o = out + task * groups * size;
+        float *scores = malloc(sizeof(float) * padded * groups);
+        for (int64_t j = 0; j < n; j++) {
+            const float *row = k + mine[j] * slot_stride;
+            for (int64_t g = 0; g < groups; g++) {
+                vec acc = (vec){0};
+                int64_t t = 0;
+                for (; t + LANES <= size; t += LANES)
+                    acc += load(q + g * size + t) * load(row + t);
+                float total = sum(acc);
+                for (; t < size; t++)
+                    total += q[g * size + t] * row[t];
+                scores[g * padded + j] = total * scale;
+            }
+        }
+        for (int64_t g = 0; g < groups; g++) {
+            float *line = scores + g * padded, top = line[0], total = 0;
+            for (int64_t j = 1; j < n; j++)
+                top = line[j] > top || line[j] != line[j] ? line[j] : top; /* a NaN stays */
+            for (int64_t j = n; j < padded; j++)
+                line[j] = -INFINITY;
+            vec sums = (vec){0};
+            for (int64_t j = 0; j < padded; j += LANES) {
+                vec e = exp_below(load(line + j) - top);
+                if (j + LANES > n)
+                    for (int64_t lane = n - j; lane < LANES; lane++)
+                        e[lane] = 0;
+                sums += e;
+                *(vec *)(line + j) = e;
+            }
+            total = sum(sums);
+            if (top - top != 0) /* NaN or infinite: the row has no softmax */
+                total = NAN;
+            for (int64_t j = 0; j < n; j++)
+                line[j] /= total;
+        }
+        memset(o, 0, sizeof(float) * groups * size);
+        for (int64_t j = 0; j < n; j++) {
+            const float *row = v + mine[j] * slot_stride;
+            for (int64_t g = 0; g < groups; g++) {
+                float weight = scores[g * padded + j];
+                int64_t t = 0;
+                for (; t + LANES <= size; t += LANES)
+                    *(vec *)(o + g * size + t) = load(o + g * size + t) + load(row + t) * weight;
+                for (; t < size; t++)
+                    o[g * size + t] += row[t] * weight;
+            }
+        }
+        free(scores);
+    }
+}

@@ -1,0 +1,142 @@
+"""Kernels: what kernels.c computes, on torch tensors; compiled once a machine and kept under the cache folder.
+
+They are optional. Without a C compiler everything is computed by torch, and the engine says so (`EngineInfo.kernels`).
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import torch
+
+SOURCE = Path(__file__).with_name("kernels.c")
+COMPILERS = ("cc", "gcc", "clang")
+FLAGS = (
+    "-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-ffp-contract=fast", "-std=gnu11", "-shared", "-fPIC", "-lm"
+)
+COMPILE_SECONDS = 120
+CHECK_TOLERANCE = 1e-5
+POINTER, INDEX, INT, FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
+
+
+class NoKernels(Exception):
+    """The kernels cannot be used here; the text says why."""
+
+
+class Kernels:
+    """The compiled kernels. Stateless; safe to call from several threads."""
+
+    def __init__(self, library: ctypes.CDLL) -> None:
+        self._products = {torch.float32: library.product_f32, torch.int8: library.product_i8}
+        for function in self._products.values():
+            function.argtypes = [POINTER] * 5 + [INDEX] * 3 + [INT]
+            function.restype = None
+        self._attend = library.attend_f32
+        self._attend.argtypes = [POINTER] * 6 + [INDEX] * 6 + [FLOAT, INT]
+        self._attend.restype = None
+
+    def product(
+        self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None,
+        scale: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """`x Wᵀ · scale + bias`, `[..., out]`, for few fp32 rows; `weight` `[out, in]` fp32 or int8, contiguous."""
+        x = x.contiguous()
+        num_out, num_in = weight.shape
+        out = torch.empty((*x.shape[:-1], num_out))
+        self._products[weight.dtype](
+            weight.data_ptr(), x.data_ptr(), out.data_ptr(), None if scale is None else scale.data_ptr(),
+            None if bias is None else bias.data_ptr(), x.numel() // num_in, num_out, num_in, torch.get_num_threads(),
+        )
+        return out
+
+    def attend(
+        self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor, edges: torch.Tensor,
+        scaling: float,
+    ) -> torch.Tensor:
+        """Attention of one new token a sequence, `[S, Hq, D]`, like `query`; all in fp32.
+
+        `keys` and `values` `[slots, Hkv, D]`, of the same strides. Sequence s reads the slots `slots[edges[s]]` …
+        `slots[edges[s + 1] − 1]` (both int64), at least one, all of them and no other.
+        """
+        query = query.contiguous()
+        num_sequences, num_heads, size = query.shape
+        kv_heads = keys.shape[1]
+        slot_stride, head_stride, _ = keys.stride()
+        out = torch.empty_like(query)
+        self._attend(
+            query.data_ptr(), keys.data_ptr(), values.data_ptr(), out.data_ptr(), slots.data_ptr(), edges.data_ptr(),
+            num_sequences, kv_heads, num_heads // kv_heads, size, head_stride, slot_stride, scaling,
+            torch.get_num_threads(),
+        )
+        return out
+
+    def check(self) -> None:
+        """Raise NoKernels unless the kernels give what torch gives, for sizes with and without a rest."""
+        generator = torch.Generator().manual_seed(0)
+        for rows, outs, ins in ((1, 5, 9), (3, 50, 64), (9, 97, 43)):
+            x, weight = torch.randn(rows, ins, generator=generator), torch.randn(outs, ins, generator=generator)
+            _require_close("product", self.product(x, weight), x @ weight.t())
+        query = torch.randn(2, 6, 20, generator=generator)
+        keys, values = torch.randn(2, 40, 2, 20, generator=generator)
+        slots, edges = torch.randperm(40, generator=generator)[:31], torch.tensor([0, 1, 31])
+        found = self.attend(query, keys, values, slots, edges, 0.3)
+        for index, (start, end) in enumerate(((0, 1), (1, 31))):
+            mine = slots[start:end]
+            key, value = (tensor[mine].repeat_interleave(3, 1).transpose(0, 1) for tensor in (keys, values))
+            weights = torch.softmax(query[index][:, None] @ key.transpose(1, 2) * 0.3, -1)  # [Hq, 1, K]
+            _require_close("attend", found[index], (weights @ value)[:, 0])
+
+
+def load_kernels(home: Path) -> Kernels:
+    """The kernels, compiled now if `home` does not hold them yet. Raises NoKernels with the reason."""
+    compiler = next((path for name in COMPILERS if (path := shutil.which(name))), None)
+    machine = hashlib.sha256("\n".join([SOURCE.read_text(), *FLAGS, platform.machine(), _cpu()]).encode()).hexdigest()
+    library = home / "native" / f"kernels-{machine[:16]}.so"
+    if not library.exists():
+        if compiler is None:
+            raise NoKernels(f"no C compiler was found ({', '.join(COMPILERS)})")
+        _compile(compiler, library)
+    try:
+        kernels = Kernels(ctypes.CDLL(str(library)))
+    except (OSError, AttributeError) as error:
+        raise NoKernels(f"{library} cannot be loaded ({error})") from error
+    kernels.check()
+    return kernels
+
+
+def _cpu() -> str:
+    """What -march=native depends on: a cache folder may be shared by different machines."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return platform.processor()
+    return "\n".join(sorted({line for line in lines if line.startswith(("model name", "flags", "Features"))}))
+
+
+def _compile(compiler: str, library: Path) -> None:
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=library.parent) as folder:
+        made = Path(folder) / library.name
+        try:
+            done = subprocess.run(
+                [compiler, str(SOURCE), "-o", str(made), *FLAGS], capture_output=True, text=True,
+                timeout=COMPILE_SECONDS, check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise NoKernels(f"{compiler} failed ({error})") from error
+        if done.returncode != 0:
+            lines = done.stderr.strip().splitlines() or ["no message"]
+            raise NoKernels(f"{compiler} failed ({lines[0]})")
+        os.replace(made, library)
+
+
+def _require_close(what: str, found: torch.Tensor, right: torch.Tensor) -> None:
+    if not bool((found - right).abs().max() <= CHECK_TOLERANCE * right.abs().max()):
+        raise NoKernels(f"the compiled {what} gives other numbers than torch")

@@ -1,0 +1,141 @@
+"""The compiled kernels against torch in double precision, and what must not change a bit of what they give."""
+
+import shutil
+
+import pytest
+import torch
+
+from kev_engine.config import EngineConfig
+from kev_engine.errors import InvalidField
+from kev_engine.native import kernels as module
+from kev_engine.native.kernels import NoKernels, load_kernels
+from kev_engine.runtime.budget import pick_kernels
+from kev_engine.runtime.engine import Engine
+from tests.models.tiny import tiny_folder
+
+TOLERANCE = 2e-6
+ROWS, OUTS, INS = (1, 3, 4, 9), (1, 3, 50, 97), (1, 7, 8, 31, 64)
+
+
+def random(*size: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*size, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.fixture
+def several_threads():
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("kind", ["plain", "bias", "int8"])
+def test_products_of_every_size_are_the_products(kernels, kind):
+    for rows in ROWS:
+        for outs in OUTS:
+            for ins in INS:
+                x, weight, bias = random(rows, ins), random(outs, ins, seed=1), None
+                scale = None
+                right = x.double() @ weight.double().t()
+                if kind == "bias":
+                    bias = random(outs, seed=2)
+                    right += bias
+                if kind == "int8":
+                    scale = weight.abs().amax(1) / 127
+                    weight = (weight / scale[:, None]).round().to(torch.int8)
+                    right = x.double() @ (weight.double() * scale[:, None]).t()
+                found = kernels.product(x, weight, bias, scale)
+                assert found.shape == (rows, outs)
+                assert (found - right).abs().max() <= TOLERANCE * ins**0.5 * 4, (rows, outs, ins)
+
+
+def test_a_row_is_computed_by_itself(kernels):
+    """Neither the rows beside it, nor their number, nor the threads change a bit of a row."""
+    x, weight = random(33, 100), random(150, 100, seed=1)
+    before = torch.get_num_threads()
+    alone = [kernels.product(x[row : row + 1], weight) for row in range(33)]
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        for rows in (2, 5, 8, 33):
+            together = kernels.product(x[:rows], weight)
+            x_other = torch.cat([x[:1], torch.full_like(x[1:rows], torch.nan)])
+            assert torch.equal(kernels.product(x_other, weight)[0], alone[0][0])
+            assert all(torch.equal(together[row], alone[row][0]) for row in range(rows)), (threads, rows)
+    torch.set_num_threads(before)
+
+
+def attention(query, keys, values, slots, edges, scaling):
+    """The definition, in double precision."""
+    groups = query.shape[1] // keys.shape[1]
+    outs = []
+    for sequence in range(len(query)):
+        mine = slots[edges[sequence] : edges[sequence + 1]]
+        key, value = (tensor[mine].double().repeat_interleave(groups, 1).transpose(0, 1) for tensor in (keys, values))
+        weights = torch.softmax(query[sequence].double()[:, None] @ key.transpose(1, 2) * scaling, -1)
+        outs.append((weights @ value)[:, 0])
+    return torch.stack(outs)
+
+
+@pytest.mark.parametrize("head_first", [False, True])
+@pytest.mark.parametrize(("heads", "kv_heads", "size"), [(9, 3, 64), (4, 4, 8), (6, 1, 20), (2, 2, 5)])
+def test_attention_reads_its_slots_and_no_other(kernels, several_threads, heads, kv_heads, size, head_first):
+    lengths = [1, 2, 7, 8, 9, 40, 333]
+    order = torch.randperm(700, generator=torch.Generator().manual_seed(3))
+    edges = torch.tensor([0, *torch.tensor(lengths).cumsum(0).tolist()])
+    slots = order[: sum(lengths)]
+    query = random(len(lengths), heads, size) * 3
+    keys, values = random(2, 700, kv_heads, size, seed=1)
+    unused = order[sum(lengths) :]
+    keys[unused] = values[unused] = torch.nan
+    if head_first:
+        keys, values = (tensor.transpose(0, 1).contiguous().transpose(0, 1) for tensor in (keys, values))
+    found = kernels.attend(query, keys, values, slots, edges, size**-0.5)
+    right = attention(query, keys, values, slots, edges, size**-0.5)
+    assert (found - right).abs().max() < TOLERANCE
+    keys[slots[1:]] = torch.nan
+    values[slots[1:]] = torch.inf
+    poisoned = kernels.attend(query, keys, values, slots, edges, size**-0.5)
+    assert torch.equal(poisoned[0], found[0]), "the first sequence has one key of its own and reads no other"
+    assert not poisoned[1:].isfinite().any(), "a NaN of its own must be seen, not swallowed"
+
+
+@pytest.mark.parametrize("scaling", [1e-3, 1.0, 50.0])
+def test_softmax_holds_for_flat_and_for_steep_scores(kernels, scaling):
+    query, keys, values = random(3, 2, 16), random(100, 2, 16, seed=1), random(100, 2, 16, seed=2)
+    slots, edges = torch.arange(100), torch.tensor([0, 1, 50, 100])
+    found = kernels.attend(query, keys, values, slots, edges, scaling)
+    assert (found - attention(query, keys, values, slots, edges, scaling)).abs().max() < 1e-5
+
+
+def test_without_a_compiler_the_reason_is_told(monkeypatch, tmp_path):
+    monkeypatch.setattr(shutil, "which", lambda name: None)
+    with pytest.raises(NoKernels, match="no C compiler"):
+        load_kernels(tmp_path)
+    found, reason = pick_kernels("auto", tmp_path, torch.device("cpu"), torch.float32)
+    assert found is None
+    assert reason == "torch, because the native kernels cannot be used: no C compiler was found (cc, gcc, clang)."
+    with pytest.raises(InvalidField, match="no C compiler"):
+        pick_kernels("native", tmp_path, torch.device("cpu"), torch.float32)
+    with pytest.raises(InvalidField, match="auto, native, torch"):
+        pick_kernels("fast", tmp_path, torch.device("cpu"), torch.float32)
+
+
+@pytest.mark.parametrize(("right", "wrong"), [
+    ("total * scale;", "total;"), ("acc[c][r] += wide[c] * mine;", "acc[c][r] -= wide[c] * mine;"),
+    ("void attend_f32", "void attend_f33"), ("#include <math.h>", "#error no"),
+])
+def test_kernels_that_are_wrong_are_not_used(kernels, monkeypatch, tmp_path, right, wrong):
+    broken = tmp_path / "kernels.c"
+    text = module.SOURCE.read_text()
+    assert right in text
+    broken.write_text(text.replace(right, wrong))
+    monkeypatch.setattr(module, "SOURCE", broken)
+    with pytest.raises(NoKernels):
+        load_kernels(tmp_path)
+
+
+def test_the_engine_says_which_kernels_it_runs(kernels, tmp_path):
+    folder = str(tiny_folder(tmp_path, "llama"))
+    for name, begins in (("auto", "native"), ("torch", "torch was asked for")):
+        with Engine(EngineConfig(model=folder, kernels=name, kv_budget_bytes=1 << 20)) as engine:
+            assert engine.info.kernels.startswith(begins)
