@@ -26,7 +26,8 @@ class EngineConfig:
     tokens do. `policy` says who is admitted first (runtime/policy.py). `prefix_cache_bytes` is the most KV memory that
     holds what finished questions computed: 0 switches the prefix cache off, None is half of the KV budget.
     `temperature` is the first version of the default temperature. `hub` is where a model named owner/name comes
-    from, None = such a name needs its scheme.
+    from, None = such a name needs its scheme. `kernels`: "native" compiles the CPU kernels once a machine and demands
+    them, "torch" does without, "auto" takes them where a C compiler is.
     """
 
     model: str = EMBEDDED
@@ -45,6 +46,7 @@ class EngineConfig:
     max_questions: int = 256
     max_waiting: int = 1024
     temperature: float = 0.0
+    kernels: str = "auto"
     adapter_pool_size: int = 4
     adapters: Mapping[str, str] = field(default_factory=dict)
     home: Path = Path.home() / ".cache" / "kev"
@@ -70,14 +72,15 @@ class EngineConfig:
     def from_env(cls, env: Mapping[str, str] | None = None, **given: object) -> EngineConfig:
         """The configuration of the environment, each value in `given` that is not None taking precedence.
 
-        Reads KEV_HOME (else XDG_CACHE_HOME/kev), KEV_MODEL, KEV_HUB, KEV_BACKEND, KEV_DEVICE, KEV_DTYPE, KEV_KV_DTYPE,
-        KEV_THREADS, KEV_KV_BUDGET, KEV_TOKEN_BUDGET, KEV_PREFILL_CHUNK, KEV_POLICY, KEV_PREFIX_CACHE,
+        Reads KEV_HOME (else XDG_CACHE_HOME/kev), KEV_MODEL, KEV_HUB, KEV_BACKEND, KEV_KERNELS, KEV_DEVICE, KEV_DTYPE,
+        KEV_KV_DTYPE, KEV_THREADS, KEV_KV_BUDGET, KEV_TOKEN_BUDGET, KEV_PREFILL_CHUNK, KEV_POLICY, KEV_PREFIX_CACHE,
         KEV_ADAPTER_POOL and KEV_TEMPERATURE. Raises InvalidField for a value that cannot be read.
         """
         env = os.environ if env is None else env
         values: dict[str, object] = {"home": cache_home(env)}
         for name, variable, read in (
             ("model", "KEV_MODEL", str), ("hub", "KEV_HUB", str), ("backend", "KEV_BACKEND", str),
+            ("kernels", "KEV_KERNELS", str),
             ("device", "KEV_DEVICE", str), ("dtype", "KEV_DTYPE", str), ("kv_dtype", "KEV_KV_DTYPE", str),
             ("threads", "KEV_THREADS", int), ("kv_budget_bytes", "KEV_KV_BUDGET", int),
             ("token_budget", "KEV_TOKEN_BUDGET", int), ("temperature", "KEV_TEMPERATURE", float),

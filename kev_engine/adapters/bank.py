@@ -24,17 +24,30 @@ class Stack:
     b: torch.Tensor
 
 
+@dataclass(frozen=True, eq=False)
+class Joint:
+    """The stacks of modules that are computed as one: `a` `[in, P, C]` is theirs side by side.
+
+    `parts` are each one's stack (its `a` is a view of this one's) and its columns of the common output.
+    """
+
+    a: torch.Tensor
+    parts: tuple[tuple[Stack, slice], ...]
+
+
 class Bank:
     """Holds at most `size` adapters; owned by the thread that runs the model.
 
-    `stacks` maps module names to their Stack and `columns` resident adapter ids, least recently placed first, to
-    their columns. `revision` grows when `stacks` becomes a new mapping.
+    `stacks` maps module names to their Stack, `joints` the names of modules that compute several of them at once (they
+    have `parts`, the output columns of each by its last name) to what they share. `columns` maps resident adapter ids,
+    least recently placed first, to their columns. `revision` grows when `stacks` becomes a new mapping.
     """
 
     def __init__(self, model: nn.Module, size: int) -> None:
         self._model = model
         self.size = size
         self.stacks: dict[str, Stack] = {}
+        self.joints: dict[str, Joint] = {}
         self.columns: dict[int, slice] = {}
         self.revision = 0
         self._weights: dict[int, AdapterWeights] = {}
@@ -81,9 +94,27 @@ class Bank:
         for name, pair in shapes.items():
             like = next(self._model.get_submodule(name).parameters())
             self.stacks[name] = Stack(like.new_zeros(pair.a.shape[1], start), like.new_zeros(start, pair.b.shape[0]))
+        self._join()
         self.revision += 1
         for adapter_id in self._weights:
             self._write(adapter_id)
+
+    def _join(self) -> None:
+        """Let the stacks of modules that are computed together lie together."""
+        by_joint: dict[str, list[tuple[str, slice]]] = {}
+        for name in self.stacks:
+            parent, _, last = name.rpartition(".")
+            for child, module in self._model.get_submodule(parent).named_children():
+                parts: dict[str, slice] = getattr(module, "parts", {})
+                if last in parts:
+                    by_joint.setdefault(f"{parent}.{child}", []).append((name, parts[last]))
+        self.joints = {}
+        for joint, members in by_joint.items():
+            first = self.stacks[members[0][0]].a
+            a = first.new_zeros(first.shape[0], len(members), first.shape[1])
+            for index, (name, _) in enumerate(members):
+                self.stacks[name] = Stack(a[:, index], self.stacks[name].b)
+            self.joints[joint] = Joint(a, tuple((self.stacks[name], columns) for name, columns in members))
 
     def _write(self, adapter_id: int) -> None:
         columns, pairs = self.columns[adapter_id], self._weights[adapter_id].pairs

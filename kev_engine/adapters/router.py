@@ -15,9 +15,10 @@ tokens the model carries no hooks at all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -27,7 +28,7 @@ import torch
 from torch import nn
 from torch.utils.hooks import RemovableHandle
 
-from kev_engine.adapters.bank import Stack
+from kev_engine.adapters.bank import Bank, Joint, Stack
 from kev_engine.adapters.pool import AdapterPool
 from kev_engine.adapters.settings import output_embedding
 
@@ -105,6 +106,21 @@ def apply(stack: Stack, x: torch.Tensor, y: torch.Tensor, grouping: Grouping) ->
         out.addmm_(hidden, b)
 
 
+def apply_joint(joint: Joint, x: torch.Tensor, y: torch.Tensor, grouping: Grouping) -> None:
+    """`apply` for modules that are computed as one: x `[T, in]`, y `[T, out]` of all of them side by side."""
+    for piece in grouping.pieces:
+        mine, out = (x, y) if piece.rows is None else (x[piece.rows], y[piece.rows])
+        if piece.foreign is None:
+            columns = piece.columns or slice(None)
+            for stack, where in joint.parts:
+                out[:, where].addmm_(mine @ stack.a[:, columns], stack.b[columns])
+            continue
+        hidden = (mine @ joint.a.flatten(1)).view(len(mine), *joint.a.shape[1:])  # [rows, P, C]
+        hidden.masked_fill_(piece.foreign[:, None], 0)
+        for index, (stack, where) in enumerate(joint.parts):
+            out[:, where].addmm_(hidden[:, index], stack.b)
+
+
 class Router:
     """Applies the pool's adapters to the tokens of one step at a time; owned by the thread that runs the model.
 
@@ -139,7 +155,7 @@ class Router:
         if self._revision != bank.revision:
             self.detach()
         if not self._handles:
-            self._attach(bank.stacks)
+            self._attach(bank)
             self._revision = bank.revision
         device = next(iter(bank.stacks.values())).a.device
 
@@ -157,10 +173,13 @@ class Router:
     def _has_adapted_head(self, stacks: dict[str, Stack]) -> bool:
         return any(self._model.get_submodule(name) is self._head for name in stacks)
 
-    def _attach(self, stacks: dict[str, Stack]) -> None:
-        for name, stack in stacks.items():
-            module = self._model.get_submodule(name)
-            self._handles.append(module.register_forward_hook(self._hook(stack, is_head=module is self._head)))
+    def _attach(self, bank: Bank) -> None:
+        joined = {id(stack) for joint in bank.joints.values() for stack, _ in joint.parts}
+        for name, stack in bank.stacks.items():
+            if id(stack) not in joined:
+                self._hook(name, partial(apply, stack))
+        for name, joint in bank.joints.items():
+            self._hook(name, partial(apply_joint, joint))
 
     def detach(self) -> None:
         """Take the hooks out of the model; the next step with adapters puts them in again."""
@@ -168,19 +187,21 @@ class Router:
             handle.remove()
         self._handles = []
 
-    def _hook(self, stack: Stack, is_head: bool) -> Any:
+    def _hook(self, name: str, apply_to: Callable[[torch.Tensor, torch.Tensor, Grouping], None]) -> None:
+        module = self._model.get_submodule(name)
+        is_head, is_lookup = module is self._head, isinstance(module, nn.Embedding)
+
         def add(module: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
             grouping = self._head_rows if is_head else self._rows
             if grouping is None:
                 return
             y = output.view(-1, output.shape[-1])  # [T, out]
-            is_lookup = isinstance(module, nn.Embedding)
-            x = inputs[0].view(-1) if is_lookup else inputs[0].view(-1, inputs[0].shape[-1])  # [T] or [T, in]
+            x = inputs[0].reshape(-1) if is_lookup else inputs[0].reshape(-1, inputs[0].shape[-1])  # [T] or [T, in]
             if len(x) != grouping.num_rows:
                 raise RuntimeError(f"{len(x)} rows entered an adapted module but the step has {grouping.num_rows}")
-            apply(stack, x, y, grouping)
+            apply_to(x, y, grouping)
 
-        return add
+        self._handles.append(module.register_forward_hook(add))
 
 
 def attach(model: nn.Module, pool: AdapterPool) -> Router:

@@ -10,6 +10,7 @@ import torch
 
 from kev_engine.cache.storage import KVShape, KVStorage
 from kev_engine.isolation.plan import StepPlan
+from kev_engine.native.kernels import Kernels
 
 ATTN_IMPLEMENTATION = "kev"
 """The name under which `attention_forward` stands in transformers' AttentionInterface."""
@@ -97,10 +98,10 @@ def register() -> None:
     AttentionInterface.register(ATTN_IMPLEMENTATION, attention_forward)
 
 
-def backends() -> Mapping[str, AttentionBackend]:
+def backends(kernels: Kernels | None = None) -> Mapping[str, AttentionBackend]:
     """The backends that can be named, each by its name, the one that is preferred where it can serve first."""
     from kev_engine.attention.dense import DenseBackend
     from kev_engine.attention.flash import FlashBackend
     from kev_engine.attention.segment import SegmentBackend
 
-    return {backend.name: backend for backend in (FlashBackend(), SegmentBackend(), DenseBackend())}
+    return {backend.name: backend for backend in (FlashBackend(), SegmentBackend(kernels), DenseBackend())}

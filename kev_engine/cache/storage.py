@@ -56,6 +56,10 @@ class KVStorage:
         self.device = device
 
         def reserve(*size: int, dtype: torch.dtype) -> list[torch.Tensor]:
+            if device.type == "cpu":
+                # Head by head in memory: a head's keys lie in one piece, which attention on the CPU reads faster.
+                size = (size[1], size[0], *size[2:])
+                return [torch.empty(size, dtype=dtype).transpose(0, 1) for _ in range(shape.num_layers)]
             return [torch.empty(size, dtype=dtype, device=device) for _ in range(shape.num_layers)]
 
         self.keys = reserve(*heads, shape.head_dim, dtype=shape.stored)

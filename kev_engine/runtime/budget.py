@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
 
 from kev_engine.attention.base import AttentionBackend, backends
 from kev_engine.cache.storage import KVShape
 from kev_engine.errors import InvalidField, ModelUnsupported, NotEnoughSpace
 from kev_engine.models.memory import available_bytes
+from kev_engine.native.kernels import Kernels, NoKernels, load_kernels
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 KV_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
 """What keys and values of any model can be kept in; float16, which may overflow, only those of a float16 model."""
+KERNELS = ("auto", "native", "torch")
 BLOCK_SIZE = 16
 """Tokens in a KV block where neither the caller nor the backend demands more."""
 KV_SHARE = 0.25
@@ -47,15 +51,34 @@ def pick_kv_dtype(name: str | None, dtype: str) -> torch.dtype:
     return allowed[name or dtype]
 
 
+def pick_kernels(name: str, home: Path, device: torch.device, dtype: torch.dtype) -> tuple[Kernels | None, str]:
+    """The compiled kernels, or None for torch's own, and one sentence that says why.
+
+    Raises InvalidField for an unknown name, and where the kernels were asked for by name and cannot be used.
+    """
+    if name not in KERNELS:
+        raise InvalidField("kernels", name, f"it must be one of {', '.join(KERNELS)}")
+    if name == "torch":
+        return None, "torch was asked for."
+    try:
+        if device.type != "cpu" or dtype != torch.float32:
+            raise NoKernels("they compute in float32 on the CPU only")
+        return load_kernels(home), "native, compiled on this machine."
+    except NoKernels as reason:
+        if name == "native":
+            raise InvalidField("kernels", name, f"they cannot be used: {reason}; leave it at auto") from reason
+        return None, f"torch, because the native kernels cannot be used: {reason}."
+
+
 def pick_backend(
-    name: str | None, needs: frozenset[str], device: torch.device, shape: KVShape
+    name: str | None, needs: frozenset[str], device: torch.device, shape: KVShape, kernels: Kernels | None = None
 ) -> tuple[AttentionBackend, str]:
     """The backend and one sentence that says why it was taken.
 
     Raises InvalidField for an unknown name and ModelUnsupported where no backend, or not the one that was named,
     computes what the model needs.
     """
-    known = backends()
+    known = backends(kernels)
     if name is not None:
         if name not in known:
             raise InvalidField("backend", name, f"it must be one of {', '.join(known)}")

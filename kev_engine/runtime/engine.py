@@ -22,6 +22,7 @@ from kev_engine.errors import EngineBusy, EngineClosed, KevError, TooManyQuestio
 from kev_engine.isolation.faults import fault_named
 from kev_engine.models.load import load
 from kev_engine.models.memory import available_bytes
+from kev_engine.models.prepare import prepare
 from kev_engine.models.progress import Progress, silent
 from kev_engine.models.sources import resolve
 from kev_engine.models.tokens import untrained_ids
@@ -69,6 +70,8 @@ class EngineInfo:
     num_layers: int = 0
     num_heads: int = 0
     head_dim: int = 0
+    kernels: str = ""
+    """Whether the compiled kernels are in use, and why not."""
 
 
 class RunStream:
@@ -130,7 +133,9 @@ class Engine:
         self._tokenizer = loaded.tokenizer
         self.temperature = Temperature(self.config.temperature)
         self._shape = KVShape(facts.num_layers, facts.num_kv_heads, facts.head_dim, dtype, kv_dtype)
-        backend, reason = budget.pick_backend(self.config.backend, facts.needs, device, self._shape)
+        kernels, kernels_reason = budget.pick_kernels(self.config.kernels, self.config.home, device, dtype)
+        prepare(loaded.model, kernels)
+        backend, reason = budget.pick_backend(self.config.backend, facts.needs, device, self._shape, kernels)
         block_size = budget.pick_block_size(self.config.block_size, backend)
         block_bytes = self._shape.bytes_per_token * block_size
         num_blocks = budget.num_blocks(self.config.kv_budget_bytes, block_bytes, device)
@@ -149,7 +154,7 @@ class Engine:
             threads=torch.get_num_threads(), max_context=facts.max_context, vocab_size=facts.vocab_size,
             kv_bytes_budget=self._pool.num_usable * block_bytes, bytes_per_token=self._shape.bytes_per_token,
             block_size=block_size, load_seconds=loaded.seconds,
-            weight_bytes=sum(weight.nbytes for weight in loaded.model.parameters()),
+            weight_bytes=sum(weight.nbytes for weight in loaded.model.parameters()), kernels=kernels_reason,
             body_weights=_body_weights(loaded.model),
             head_weights=loaded.model.get_output_embeddings().weight.numel(),
             num_layers=facts.num_layers, num_heads=facts.num_heads, head_dim=facts.head_dim,

@@ -11,6 +11,9 @@ import torch
 from peft import LoraConfig, PeftModel, get_peft_model
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel, Qwen2Config, Qwen2ForCausalLM
 
+from kev_engine.models.prepare import prepare
+from kev_engine.native.kernels import Kernels
+
 VOCAB = 97
 SIZES: dict[str, Any] = {
     "vocab_size": VOCAB, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3, "num_attention_heads": 6,
@@ -33,12 +36,19 @@ def tiny(kind: str) -> PreTrainedModel:
 
 @pytest.fixture(scope="session", params=["llama", "qwen2"])
 def model(request: pytest.FixtureRequest) -> PreTrainedModel:
-    return tiny(request.param)
+    """The Llama as transformers loads it, the Qwen2 (whose products have biases) as the engine prepares it."""
+    model = tiny(request.param)
+    if request.param == "qwen2":
+        assert prepare(model)["FusedAttention"] == 3
+    return model
 
 
 @pytest.fixture(scope="session")
-def llama() -> PreTrainedModel:
-    return tiny("llama")
+def llama(kernels: Kernels) -> PreTrainedModel:
+    """A prepared Llama: query, key and value, and gate and up, are one product each."""
+    model = tiny("llama")
+    assert prepare(model, kernels)["FusedFeedForward"] == 3
+    return model
 
 
 @contextmanager

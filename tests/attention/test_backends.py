@@ -1,6 +1,6 @@
 """Every backend against the dense oracle, and the oracle against the rule applied to one packed row."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 import numpy as np
@@ -16,6 +16,7 @@ from kev_engine.cache.storage import KVShape, KVStorage
 from kev_engine.isolation import mask
 from kev_engine.isolation.faults import FAULTS, Fault
 from kev_engine.isolation.layout import pack
+from kev_engine.native.kernels import Kernels
 from kev_engine.runtime.scheduler import Scheduled, Scheduler
 from kev_engine.runtime.sequence import Sequence
 from tests.attention import flash_standin
@@ -149,12 +150,16 @@ def test_every_backend_has_a_case():
     assert {case.backend.name for case in CASES.values()} == set(backends()) - {"dense"}
 
 
-@pytest.mark.parametrize("name", CASES)
+def with_kernels(name: str, kernels: Kernels) -> Case:
+    return replace(CASES["segment"], backend=SegmentBackend(kernels)) if name == "segment-native" else CASES[name]
+
+
+@pytest.mark.parametrize("name", [*CASES, "segment-native"])
 @pytest.mark.parametrize("fragment", [False, True], ids=["contiguous", "scattered"])
 @pytest.mark.parametrize("window", [None, 5, 300])
 @pytest.mark.parametrize(("groups", "token_budget"), [(1, 4096), (3, 7), (2, 16)])
-def test_backend_equals_the_oracle(name, fragment, window, groups, token_budget):
-    case = CASES[name]
+def test_backend_equals_the_oracle(kernels, name, fragment, window, groups, token_budget):
+    case = with_kernels(name, kernels)
     for seed in range(case.seeds):
         story = random_story(seed, groups, token_budget, case.block_size, case.dtype)
         expected = story.run(DenseBackend(), window)
