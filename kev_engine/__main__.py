@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 from dataclasses import replace
+from pathlib import Path
 
 from kev_engine.config import POLICIES, EngineConfig
 from kev_engine.errors import InvalidField, KevError
@@ -17,6 +18,7 @@ from kev_engine.isolation.faults import FAULTS
 from kev_engine.runtime.audit import Audit
 from kev_engine.runtime.budget import DTYPES, KV_DTYPES
 from kev_engine.runtime.engine import Engine
+from kev_engine.runtime.profile import table
 from kev_engine.runtime.questions_file import QuestionsFile, ask_file, read_questions, run_json
 from kev_engine.schema import Run
 
@@ -28,6 +30,8 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="python -m kev_engine", description="Several questions in one forward pass.")
     commands = top.add_subparsers(dest="command", required=True)
     ask = commands.add_parser("ask", help="answer the questions of a file")
+    ask.add_argument("--profile", metavar="TRACE.json", type=Path,
+                     help="write a Chrome trace, and a table of phases to stderr")
     audit = commands.add_parser("audit", help="prove that the questions of a file do not read each other")
     audit.add_argument("--fault", metavar="NAME", help=f"inject a fault: {', '.join(FAULTS)}")
     for command in (ask, audit):
@@ -81,15 +85,20 @@ def main(arguments: list[str] | None = None) -> int:
         with Engine(config) as engine:
             for warning in (warning for adapter in engine.adapters.list() for warning in adapter.warnings):
                 print(f"kev_engine: {warning}", file=sys.stderr)
-            return _ask(engine, file, given.json) if given.command == "ask" else _audit(engine, file, given)
+            return _ask(engine, file, given) if given.command == "ask" else _audit(engine, file, given)
     except KevError as error:
         print(f"kev_engine: {error}", file=sys.stderr)
         return UNUSABLE
 
 
-def _ask(engine: Engine, file: QuestionsFile, as_json: bool) -> int:
-    run = ask_file(engine, file)
-    print(_json(run) if as_json else _text(run, engine.info.backend_reason))
+def _ask(engine: Engine, file: QuestionsFile, given: argparse.Namespace) -> int:
+    if given.profile is None:
+        run = ask_file(engine, file)
+    else:
+        with engine.profiled(given.profile) as profile:
+            run = ask_file(engine, file)
+        print(table(profile.phases(run.stats), len(run.stats.tokens_per_forward)), file=sys.stderr)
+    print(_json(run) if given.json else _text(run, engine.info.backend_reason))
     return NOT_ALL if any(answer.finish_reason == "error" for answer in run.answers) else OK
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -37,6 +39,7 @@ from kev_engine.runtime.events import Event, Finished, PlanMade, Refused, RunFin
 from kev_engine.runtime.identity import identity
 from kev_engine.runtime.intake import Intake, Intaken
 from kev_engine.runtime.model_runner import ModelRunner
+from kev_engine.runtime.profile import Profile
 from kev_engine.runtime.policy import POLICIES
 from kev_engine.runtime.run import ActiveRun
 from kev_engine.runtime.scheduler import Scheduler
@@ -299,6 +302,29 @@ class Engine:
             self._worker.send(Job(prove, done))
 
         return AuditStream(start)
+
+    @contextmanager
+    def profiled(self, trace: Path) -> Iterator[Profile]:
+        """A block whose runs are counted by phase; at its end a Chrome trace of them stands in the file `trace`.
+
+        It begins and ends when no run is active.
+        """
+        profile, usual = Profile(self._runner), self._worker.runner
+
+        def switch(runner: ModelRunner, then: Callable[[], None]) -> None:
+            def work() -> None:
+                self._worker.runner = runner
+                then()
+
+            done: Future[None] = Future()
+            self._worker.send(Job(work, done))
+            done.result()
+
+        switch(profile.runner, profile.start)
+        try:
+            yield profile
+        finally:
+            switch(usual, lambda: profile.stop(trace))
 
     def _take(self, questions: Sequence[Question], shared: Sequence[SharedContext]) -> Intaken:
         if self._is_closed:
