@@ -98,7 +98,8 @@ def _ask(engine: Engine, file: QuestionsFile, given: argparse.Namespace) -> int:
         with engine.profiled(given.profile) as profile:
             run = ask_file(engine, file)
         print(table(profile.phases(run.stats), len(run.stats.tokens_per_forward)), file=sys.stderr)
-    print(_json(run) if given.json else _text(run, engine.info.backend_reason))
+    info = engine.info
+    print(_json(run) if given.json else _text(run, f"{info.backend_reason} Kernels: {info.kernels}"))
     return NOT_ALL if any(answer.finish_reason == "error" for answer in run.answers) else OK
 
 
@@ -106,7 +107,7 @@ def _json(run: Run) -> str:
     return json.dumps(run_json(run), ensure_ascii=False, indent=1, allow_nan=False)
 
 
-def _text(run: Run, backend_reason: str) -> str:
+def _text(run: Run, reasons: str) -> str:
     blocks = [
         f"[{answer.question_id}] {answer.error or answer.text.strip()}\n"
         f"    {answer.finish_reason} · {answer.output_tokens} tokens"
@@ -116,7 +117,7 @@ def _text(run: Run, backend_reason: str) -> str:
     stats = run.stats
     blocks.append(
         f"{len(stats.tokens_per_forward)} forwards in {stats.seconds:.2f} s · {stats.model} · {stats.dtype}, keys and "
-        f"values {stats.kv_dtype} · {backend_reason}"
+        f"values {stats.kv_dtype} · {reasons}"
     )
     return "\n".join(blocks)
 

@@ -39,8 +39,8 @@ from kev_engine.runtime.events import Event, Finished, PlanMade, Refused, RunFin
 from kev_engine.runtime.identity import identity
 from kev_engine.runtime.intake import Intake, Intaken
 from kev_engine.runtime.model_runner import ModelRunner
-from kev_engine.runtime.profile import Profile
 from kev_engine.runtime.policy import POLICIES
+from kev_engine.runtime.profile import Profile
 from kev_engine.runtime.run import ActiveRun
 from kev_engine.runtime.scheduler import Scheduler
 from kev_engine.runtime.worker import Cancel, Job, Worker

@@ -15,7 +15,7 @@ from torch.profiler import ProfilerActivity, record_function
 from torch.utils.hooks import RemovableHandle
 
 from kev_engine.attention.base import AttentionBackend, LayerFacts
-from kev_engine.cache.storage import KVStorage
+from kev_engine.cache.storage import KVShape, KVStorage
 from kev_engine.isolation.plan import StepPlan
 from kev_engine.models.products import Joined
 from kev_engine.runtime.model_runner import ModelRunner
@@ -37,27 +37,15 @@ class Clock:
         self.spent_ms[name] = self.spent_ms.get(name, 0.0) + (time.perf_counter() - start) * 1e3
 
 
-@dataclass(frozen=True)
 class TimedBackend:
     """A backend whose time is counted."""
 
-    inner: AttentionBackend
-    clock: Clock
+    def __init__(self, inner: AttentionBackend, clock: Clock) -> None:
+        self.inner, self.clock = inner, clock
+        self.name, self.capabilities, self.page_tokens = inner.name, inner.capabilities, inner.page_tokens
 
-    @property
-    def name(self) -> str:
-        return self.inner.name
-
-    @property
-    def capabilities(self) -> frozenset[str]:
-        return self.inner.capabilities
-
-    @property
-    def page_tokens(self) -> int:
-        return self.inner.page_tokens
-
-    def unsupported(self, *given: Any) -> str | None:
-        return self.inner.unsupported(*given)
+    def unsupported(self, needs: frozenset[str], device: torch.device, shape: KVShape) -> str | None:
+        return self.inner.unsupported(needs, device, shape)
 
     def prepare(self, plan: StepPlan, storage: KVStorage, windows: frozenset[int | None]) -> Any:
         with self.clock.phase("attention"):
