@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.functional import silu
 
 from kev_engine.models.products import Joined
 from kev_engine.native.kernels import Kernels
@@ -87,6 +88,7 @@ class FusedFeedForward:
         self.module = module
         self.width = int(module.gate_proj.out_features)
         module.gate_up_proj = Joined({name: getattr(module, name) for name in GATE_UP}, kernels)
+        self.kernels = kernels if _is_silu(module.act_fn) else None
 
     @staticmethod
     def can_build(module: nn.Module) -> bool:
@@ -99,5 +101,15 @@ class FusedFeedForward:
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         module = self.module
         both = module.gate_up_proj(x)
-        out: torch.Tensor = module.down_proj(module.act_fn(both[..., : self.width]).mul_(both[..., self.width :]))
+        if self.kernels is not None:
+            gated = self.kernels.gate(both)
+        else:
+            gated = module.act_fn(both[..., : self.width]).mul_(both[..., self.width :])
+        out: torch.Tensor = module.down_proj(gated)
         return out
+
+
+def _is_silu(activation: Callable[[torch.Tensor], torch.Tensor]) -> bool:
+    """Whether this activation is SiLU, by what it gives."""
+    x = torch.linspace(-30, 30, 1001)
+    return torch.equal(activation(x), silu(x))

@@ -54,12 +54,15 @@ class Attended:
 class OneStepNorm(nn.Module):
     """An RMSNorm over the same weight in one operator."""
 
-    def __init__(self, weight: nn.Parameter, eps: float) -> None:
+    def __init__(self, weight: nn.Parameter, eps: float, kernels: Kernels | None) -> None:
         super().__init__()
         self.weight = weight
         self.variance_epsilon = eps
+        self.kernels = kernels
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.kernels is not None:
+            return self.kernels.norm(x, self.weight, self.variance_epsilon)
         return rms_norm(x, self.weight.shape, self.weight, self.variance_epsilon)
 
 
@@ -132,9 +135,10 @@ class _Preparation:
     def _rewrite(self, name: str, module: nn.Module, call: Call) -> None:
         kind = _kind(module)
         if kind is LeanLinear or kind is OneStepNorm:
-            rewritten = LeanLinear(module, self.kernels) if isinstance(module, nn.Linear) else _one_step(module)
-            assert rewritten is not None
-            if self._is_same(rewritten, call):
+            rewritten: nn.Module | None = (
+                LeanLinear(module, self.kernels) if isinstance(module, nn.Linear) else _one_step(module, self.kernels)
+            )
+            if rewritten is not None and self._is_same(rewritten, call):
                 self.model.set_submodule(name, rewritten)
                 self.done[type(rewritten).__name__] += 1
             return
@@ -177,18 +181,18 @@ def _kind(module: nn.Module) -> type | None:
     """What might take the module's place."""
     if type(module) is nn.Linear:
         return LeanLinear
-    if _one_step(module) is not None:
+    if _one_step(module, None) is not None:
         return OneStepNorm
     if FusedAttention.can_build(module):
         return FusedAttention
     return FusedFeedForward if FusedFeedForward.can_build(module) else None
 
 
-def _one_step(module: nn.Module) -> OneStepNorm | None:
+def _one_step(module: nn.Module, kernels: Kernels | None) -> OneStepNorm | None:
     weights = dict(module.named_parameters())
     eps = getattr(module, "variance_epsilon", getattr(module, "eps", None))
     if weights.keys() == {"weight"} and weights["weight"].ndim == 1 and isinstance(eps, float):
-        return OneStepNorm(weights["weight"], eps)
+        return OneStepNorm(weights["weight"], eps, kernels)
     return None
 
 

@@ -1,4 +1,5 @@
-/* The two kernels that a decode step spends its time in, for fp32 on any CPU the compiler knows (vector extensions).
+/* What a step spends its time in beside the products of many rows, for fp32 on any CPU the compiler knows (vector
+   extensions): products of few rows, attention of lone tokens, norms, gates.
 
    Every number of a result is summed in an order that depends on its own row and column alone: what else is in the step,
    and how many threads share the work, changes no bit of it. */
@@ -141,6 +142,11 @@ void attend_f32(const float *query, const float *keys, const float *values, floa
         const float *q = query + task * groups * size;
         float *o = out + task * groups * size;
         float *scores = malloc(sizeof(float) * padded * groups);
+        if (!scores) { /* no memory: what cannot be computed must not look like a number */
+            for (int64_t t = 0; t < groups * size; t++)
+                o[t] = NAN;
+            continue;
+        }
         for (int64_t j = 0; j < n; j++) {
             const float *row = k + mine[j] * slot_stride;
             for (int64_t g = 0; g < groups; g++) {
@@ -188,5 +194,50 @@ void attend_f32(const float *query, const float *keys, const float *values, floa
             }
         }
         free(scores);
+    }
+}
+
+#define WORTH_SHARING 65536 /* numbers; fewer are done before a second thread has woken up */
+
+/* out = x / √(mean x² + eps) · weight, for each of `rows` rows of `size` numbers. */
+void norm_f32(const float *x, const float *weight, float *out, int64_t rows, int64_t size, float eps, int threads)
+{
+#pragma omp parallel for num_threads(threads) if (rows * size > WORTH_SHARING) schedule(static)
+    for (int64_t r = 0; r < rows; r++) {
+        const float *mine = x + r * size;
+        vec sums = (vec){0};
+        int64_t t = 0;
+        for (; t + LANES <= size; t += LANES)
+            sums += load(mine + t) * load(mine + t);
+        float total = sum(sums);
+        for (; t < size; t++)
+            total += mine[t] * mine[t];
+        float factor = 1.0f / sqrtf(total / size + eps);
+        for (t = 0; t < size; t++)
+            out[r * size + t] = mine[t] * factor * weight[t];
+    }
+}
+
+/* g · sigmoid(g) · u, by e to the power of −|g|: 1 / (1 + e) is sigmoid of |g|, e times that of −|g|. */
+INLINE vec gated(vec g, vec u)
+{
+    vec_i32 below = g < 0.0f;
+    vec size = (vec)((below & (vec_i32)-g) | (~below & (vec_i32)g));
+    vec e = (vec)((vec_i32)(size < 87.0f) & (vec_i32)exp_below(-size));
+    vec above = 1.0f / (1.0f + e);
+    return g * (vec)((below & (vec_i32)(e * above)) | (~below & (vec_i32)above)) * u;
+}
+
+/* out [rows, size] = gated(both[:, :size], both[:, size:]), both [rows, 2 * size]. */
+void gate_f32(const float *both, float *out, int64_t rows, int64_t size, int threads)
+{
+#pragma omp parallel for num_threads(threads) if (rows * size > WORTH_SHARING) schedule(static)
+    for (int64_t r = 0; r < rows; r++) {
+        const float *g = both + 2 * r * size, *u = g + size;
+        int64_t t = 0;
+        for (; t + LANES <= size; t += LANES)
+            *(vec *)(out + r * size + t) = gated(load(g + t), load(u + t));
+        for (; t < size; t++)
+            out[r * size + t] = gated((vec){0} + g[t], (vec){0} + u[t])[0];
     }
 }

@@ -15,6 +15,7 @@ import tempfile
 from pathlib import Path
 
 import torch
+from torch.nn.functional import rms_norm, silu
 
 SOURCE = Path(__file__).with_name("kernels.c")
 COMPILERS = ("cc", "gcc", "clang")
@@ -41,6 +42,12 @@ class Kernels:
         self._attend = library.attend_f32
         self._attend.argtypes = [POINTER] * 6 + [INDEX] * 6 + [FLOAT, INT]
         self._attend.restype = None
+        self._norm = library.norm_f32
+        self._norm.argtypes = [POINTER] * 3 + [INDEX] * 2 + [FLOAT, INT]
+        self._norm.restype = None
+        self._gate = library.gate_f32
+        self._gate.argtypes = [POINTER] * 2 + [INDEX] * 2 + [INT]
+        self._gate.restype = None
 
     def product(
         self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None,
@@ -77,12 +84,34 @@ class Kernels:
         )
         return out
 
+    def norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
+        """`x / √(mean x² + eps) · weight` over the last dimension, all fp32 (Zhang and Sennrich 2019,
+        arXiv:1910.07467)."""
+        x = x.contiguous()
+        out = torch.empty_like(x)
+        size = len(weight)
+        self._norm(
+            x.data_ptr(), weight.data_ptr(), out.data_ptr(), x.numel() // size, size, eps, torch.get_num_threads()
+        )
+        return out
+
+    def gate(self, both: torch.Tensor) -> torch.Tensor:
+        """`silu(g) · u`, `[..., N]`, of `both` `[..., 2 N]`, g first; fp32 (Shazeer 2020, arXiv:2002.05202)."""
+        both = both.contiguous()
+        size = both.shape[-1] // 2
+        out = torch.empty((*both.shape[:-1], size))
+        self._gate(both.data_ptr(), out.data_ptr(), both.numel() // (2 * size), size, torch.get_num_threads())
+        return out
+
     def check(self) -> None:
         """Raise NoKernels unless the kernels give what torch gives, for sizes with and without a rest."""
         generator = torch.Generator().manual_seed(0)
         for rows, outs, ins in ((1, 5, 9), (3, 50, 64), (9, 97, 43)):
             x, weight = torch.randn(rows, ins, generator=generator), torch.randn(outs, ins, generator=generator)
             _require_close("product", self.product(x, weight), x @ weight.t())
+            both = torch.cat([x, 9 * x.flip(0)], -1)
+            _require_close("gate", self.gate(both), silu(x) * 9 * x.flip(0))
+            _require_close("norm", self.norm(x, weight[0], 1e-5), rms_norm(x, (ins,), weight[0], 1e-5))
         query = torch.randn(2, 6, 20, generator=generator)
         keys, values = torch.randn(2, 40, 2, 20, generator=generator)
         slots, edges = torch.randperm(40, generator=generator)[:31], torch.tensor([0, 1, 31])

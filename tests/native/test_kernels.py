@@ -107,6 +107,22 @@ def test_softmax_holds_for_flat_and_for_steep_scores(kernels, scaling):
     assert (found - attention(query, keys, values, slots, edges, scaling)).abs().max() < 1e-5
 
 
+@pytest.mark.parametrize("size", [1, 7, 8, 31, 576])
+@pytest.mark.parametrize("rows", [1, 9, 400])
+def test_norms_and_gates(kernels, several_threads, rows, size):
+    """At sizes with and without a rest, shared among threads and not; a row is computed by itself."""
+    x, weight = random(rows, size) * 20, random(size, seed=1)
+    right = torch.nn.functional.rms_norm(x.double(), (size,), weight.double(), 1e-5)
+    assert (kernels.norm(x, weight, 1e-5) - right).abs().max() <= TOLERANCE * right.abs().max()
+    assert torch.equal(kernels.norm(x[:1], weight, 1e-5), kernels.norm(x, weight, 1e-5)[:1])
+    both = random(rows, 2 * size, seed=2) * 20
+    right = torch.nn.functional.silu(both[:, :size].double()) * both[:, size:]
+    assert (kernels.gate(both) - right).abs().max() <= TOLERANCE * right.abs().max()
+    extreme = torch.tensor([[0.0, -100.0, 100.0, -3e38, 3e38, torch.nan, torch.inf, *[1.0] * 7]])
+    right = torch.nn.functional.silu(extreme[:, :7].double())
+    torch.testing.assert_close(kernels.gate(extreme), right.float(), equal_nan=True)
+
+
 def test_without_a_compiler_the_reason_is_told(monkeypatch, tmp_path):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(NoKernels, match="no C compiler"):
@@ -122,7 +138,8 @@ def test_without_a_compiler_the_reason_is_told(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(("right", "wrong"), [
     ("total * scale;", "total;"), ("acc[c][r] += wide[c] * mine;", "acc[c][r] -= wide[c] * mine;"),
-    ("void attend_f32", "void attend_f33"), ("#include <math.h>", "#error no"),
+    ("void attend_f32", "void attend_f33"), ("* factor * weight[t];", "* factor;"), ("(e * above)", "(e)"),
+    ("#include <math.h>", "#error no"),
 ])
 def test_kernels_that_are_wrong_are_not_used(kernels, monkeypatch, tmp_path, right, wrong):
     broken = tmp_path / "kernels.c"
