@@ -193,7 +193,9 @@ class Vllm:
     """vLLM in a process of its own environment, spoken to in lines of JSON (benchmarks/vllm_server.py)."""
 
     def __init__(self, python: str, model: Path, threads: int, is_eager: bool) -> None:
-        command = [python, "-P", str(Path(__file__).with_name("vllm_server.py")), str(model), "eager" if is_eager else ""]
+        # -P: the folder's queue.py must not stand in for Python's own.
+        server = str(Path(__file__).with_name("vllm_server.py"))
+        command = [python, "-P", server, str(model), "eager" if is_eager else ""]
         variables = {"OMP_NUM_THREADS": str(threads), "VLLM_CPU_OMP_THREADS_BIND": f"0-{threads - 1}"}
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 – it lives as long as the process
         self._process = subprocess.Popen(

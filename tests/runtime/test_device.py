@@ -87,8 +87,8 @@ def test_a_whole_run_stays_on_the_models_device(name, family, kv_dtype):
 def test_a_tensor_left_on_the_cpu_is_noticed(monkeypatch):
     """The mutation: a state whose masks were made without naming the device."""
     usual = SegmentBackend._readers
-    monkeypatch.setattr(SegmentBackend, "_readers", staticmethod(lambda plan, storage, window: usual(
-        plan, SimpleNamespace(keys=[torch.zeros(1)], shape=storage.shape), window
-    )))
+    monkeypatch.setattr(SegmentBackend, "_readers", lambda self, plan, storage, window: usual(
+        self, plan, SimpleNamespace(device=torch.device("cpu"), shape=storage.shape), window
+    ))
     with pytest.raises(RuntimeError, match="device"):
         steps(*BACKENDS["segment"], "llama", None)
