@@ -145,11 +145,13 @@ def test_what_is_not_asked_for_is_neither_computed_nor_told(engine: Engine, monk
     assert not {"logprobs", "prompt_logprobs", "prompt_perplexity"} & answer.to_json().keys()
 
 
-def test_a_neighbour_that_is_scored_changes_nothing(engine: Engine) -> None:
+def test_a_neighbour_that_is_scored_changes_nothing(folder: Path) -> None:
+    """To the bit, in steps of equal shape: with a prefix cache the second run would compute fewer tokens."""
     mine = Question("mine", "Who?", max_new_tokens=6, logprobs=True, sampling=SamplingParams(temperature=1.0, seed=3))
     theirs = Question("theirs", "What?", context=CONTEXT, max_new_tokens=6, prompt_logprobs=True)
-    together = engine.ask([theirs, mine]).answers[1]
-    alone = engine.ask([replace(theirs, prompt_logprobs=False), mine]).answers[1]
+    with engine_of(folder, prefix_cache_bytes=0) as engine:
+        together = engine.ask([theirs, mine]).answers[1]
+        alone = engine.ask([replace(theirs, prompt_logprobs=False), mine]).answers[1]
     assert together.token_ids == alone.token_ids
     assert together.logprobs == alone.logprobs
 
