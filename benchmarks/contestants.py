@@ -10,6 +10,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -162,13 +163,20 @@ class Kev:
     """The engine of this repository."""
 
     def __init__(self, threads: int, adapters: dict[str, str]) -> None:
-        self.engine = Engine(EngineConfig.from_env(threads=threads, adapters=adapters, kv_budget_bytes=1 << 30))
+        # Without the prefix cache: one contestant's prompts must not spare the next one's.
+        self.engine = Engine(EngineConfig.from_env(
+            threads=threads, adapters=adapters, kv_budget_bytes=1 << 30, prefix_cache_bytes=0
+        ))
 
     def ask(self, work: Work) -> Answers:
         run = self.engine.ask(work.questions, work.shared)
         for answer in run.answers:
             assert answer.error is None, answer.error
         return [list(answer.token_ids) for answer in run.answers]
+
+    def ask_base(self, work: Work) -> Answers:
+        """The same prompts without their adapters."""
+        return self.ask(replace(work, questions=tuple(replace(question, adapter=None) for question in work.questions)))
 
     def arrivals(self, work: Work) -> Times:
         """Each question as a run of its own that is submitted when it arrives."""

@@ -32,6 +32,8 @@ from kev_engine.config import EMBEDDED, cache_home
 from kev_engine.models.sources import resolve
 
 ENGINE = "kev"
+BASE = "kev, all under the base"
+"""What adapters cost is seen beside it; its tokens are others."""
 PEERS = ("one by one", "padded", "continuous", "peft", "vllm", "vllm eager")
 TIE = 1e-4
 CLOCKS: dict[str, Callable[[], float]] = {"wall": time.perf_counter, "cpu": time.process_time}
@@ -71,7 +73,10 @@ class Field:
         """The contestants of this work, the right tokens first."""
         if any(work.adapters):
             assert self.peft is not None
-            return {"one by one": self.peft.one_by_one, "peft": self.peft.padded, ENGINE: self.kev.ask}
+            return {
+                "one by one": self.peft.one_by_one, "peft": self.peft.padded, BASE: self.kev.ask_base,
+                ENGINE: self.kev.ask,
+            }
         found: dict[str, Run] = {"one by one": self.reference.one_by_one}
         if "padded" in self.peers and len(work.prompts) > 1:
             found["padded"] = self.reference.padded
@@ -95,7 +100,7 @@ def race(
             answers[name] = runs[name](work)
             results.setdefault(name, Result()).seconds.append(clock() - start)
             print(f"{work.name} round {number + 1}: {name} {results[name].seconds[-1]:.2f} s", file=sys.stderr)
-        for name in runs:
+        for name in runs.keys() - {BASE}:
             results[name].compare(answers[name], answers["one by one"], work, field.reference)
     return work, results
 
@@ -110,7 +115,7 @@ def table(work: Work, results: dict[str, Result]) -> str:
     total = len(work.prompts) * work.new_tokens
     for name, result in results.items():
         ratios = [theirs / mine for theirs, mine in zip(result.seconds, ours, strict=True)]
-        equal = "equal" if not result.differing else f"{result.differing} answers differ"
+        equal = "–" if name == BASE else "equal" if not result.differing else f"{result.differing} answers differ"
         equal += f", {result.ties} ties" if result.ties else ""
         seconds = median(result.seconds)
         spread = f"{median(ratios):.2f}× ({min(ratios):.2f}–{max(ratios):.2f})"
