@@ -293,6 +293,11 @@ class Answer:
         return len(self.token_ids)
 
     @property
+    def tokens_per_second(self) -> float | None:
+        """How fast it went on after the first token; None where there was no second."""
+        return 1000 / self.tpot_ms if self.tpot_ms else None
+
+    @property
     def prompt_perplexity(self) -> float | None:
         """exp of the mean negative log-probability of the prompt's tokens; None where it was not asked for, where the
         prompt is one token, and where it is too large for a float."""
@@ -310,8 +315,9 @@ class Answer:
             "temperature_version": self.temperature_version,
             "sampling": {**sampling, "order": list(self.sampling.order), "max_new_tokens": self.max_new_tokens},
             "prompt_tokens": self.prompt_tokens, "cached_tokens": self.cached_tokens,
-            "output_tokens": self.output_tokens, "ttft_ms": self.ttft_ms, "first_text_ms": self.first_text_ms,
-            "tpot_ms": self.tpot_ms, "sample": self.sample, "matched_stop": self.matched_stop,
+            "output_tokens": self.output_tokens, "queue_ms": self.queue_ms, "ttft_ms": self.ttft_ms,
+            "first_text_ms": self.first_text_ms, "tpot_ms": self.tpot_ms, "sample": self.sample,
+            "matched_stop": self.matched_stop,
             "draft_proposed": self.draft_proposed, "draft_accepted": self.draft_accepted,
         }
         if self.logprobs:
@@ -369,6 +375,12 @@ class Run:
 
     answers: tuple[Answer, ...]
     stats: RunStats
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """New tokens of all answers together, from submit to the last of them; None for a run without time."""
+        output = sum(answer.output_tokens for answer in self.answers)
+        return output / self.stats.seconds if self.stats.seconds else None
 
 
 def with_temperature(params: SamplingParams, default: float) -> SamplingParams:

@@ -79,8 +79,8 @@ def _measured(result: Answer, language: str) -> list[str]:
     facts: list[str] = []
     if result.ttft_ms is not None:
         facts.append(say(language, "answer.ttft", ms=f"{result.ttft_ms:.0f}"))
-    if result.tpot_ms:
-        facts.append(say(language, "answer.rate", rate=f"{1000 / result.tpot_ms:.1f}"))
+    if result.tokens_per_second:
+        facts.append(say(language, "answer.rate", rate=f"{result.tokens_per_second:.1f}"))
     if result.cached_tokens:
         facts.append(say(language, "answer.cached", count=result.cached_tokens))
     return facts
