@@ -99,6 +99,14 @@ class Cells:
         some[self.run_rows] = True
         return [int(row) for row in np.flatnonzero(some)]
 
+    @property
+    def columns(self) -> BoolArray:
+        """`[K]`: the keys that at least one query reads."""
+        change = np.zeros(self.num_keys + 1, dtype=np.int64)
+        np.add.at(change, self.run_firsts, 1)
+        np.subtract.at(change, self.run_lasts, 1)
+        return np.cumsum(change[:-1]) > 0
+
     def row_runs(self, query: int) -> list[tuple[int, int]]:
         """The half-open runs of keys of one query."""
         low, high = np.searchsorted(self.starts, [query * self.num_keys, (query + 1) * self.num_keys])

@@ -119,6 +119,9 @@ CHINESE: Mapping[str, tuple[str, str]] = {
     "BOUNDARY_CONFLICT.numbers": (
         "{one} 中的段号与 {other} 的边界位置不同（第一处：{place}）；被听从的是 {obeyed}。",
         "让两者的边界一致。"),
+    "BOUNDARY_CONFLICT.eos": (
+        "按 {one}，词元 {place} 是一段的开头，但它是前一段文本结尾的 EOS；被听从的是 {obeyed}。",
+        "把这些边界后移一个词元，让每个 EOS 属于它结束的文本。"),
     "BOUNDARY_CONFLICT.inner": (
         "段 {segment} 之内，词元 {place} 处位置 {value} 接在 {before} 之后：从位置推导段的使用方会在这里切"
         "开。",
@@ -278,6 +281,8 @@ CHINESE: Mapping[str, tuple[str, str]] = {
         "模型里没有模块与适配器的键相符：它什么也不会改变。",
         "比较适配器键的前缀与模型的模块名。"),
     "ADAPTER_NO_EFFECT": ("B 全是 0：适配器加载了，却什么也不改变。", "训练它，或检查加载的文件是否正确。"),
+    "ADAPTER_NO_EFFECT.alpha": (
+        "lora_alpha 是 0，缩放也就是 0：适配器加载了，却什么也不改变。", "从适配器的配置读取 lora_alpha。"),
     "ADAPTER_UNKNOWN": ("适配器 {found!r} 没有加载；已加载的是 {loaded}。", "请更正名称。"),
     "ADAPTER_COUNT": ("{expected} 行却有 {found} 个适配器名。", "行怎样重复（束搜索、多次采样），名称就怎样重复。"),
     "ADAPTER_MISROUTED": (

@@ -172,7 +172,7 @@ def hf_with_keep(batch: Batch, keep: BoolArray, positions: IntArray | None) -> E
 def flash_cells(batch: Batch, queries: int, keys: int) -> Effective:
     """A varlen kernel: cu_seqlens decide, a mask is not looked at."""
     top_left = older(batch.library, ALIGNS_BOTTOM_RIGHT)
-    causal = batch.is_causal is not False
+    causal = batch.want_causal if batch.is_causal is None else batch.is_causal
     cu_q, cu_k = batch.cu_seqlens_q or batch.cu_seqlens, batch.cu_seqlens_k or batch.cu_seqlens
     if cu_q is None or cu_k is None:
         if not batch.is_causal:

@@ -132,6 +132,10 @@ ENGLISH: Mapping[str, tuple[str, str]] = {
         "the segment numbers in {one} and {other} put borders at different places (first: {place}); obeyed is "
         "{obeyed}.",
         "Make both say the same borders."),
+    "BOUNDARY_CONFLICT.eos": (
+        "by {one} a segment starts at token {place}, but that token is the EOS that ends the text before it; obeyed is "
+        "{obeyed}.",
+        "Move these borders one token on, so that each EOS belongs to the text it ends."),
     "BOUNDARY_CONFLICT.inner": (
         "inside segment {segment} position {value} follows {before} at token {place}: whoever derives segments from "
         "positions cuts here.",
@@ -340,6 +344,9 @@ ENGLISH: Mapping[str, tuple[str, str]] = {
     "ADAPTER_NO_EFFECT": (
         "B is all zeros: the adapter is loaded and changes nothing.",
         "Train it, or check that the right file was loaded."),
+    "ADAPTER_NO_EFFECT.alpha": (
+        "lora_alpha is 0, so the scale is 0: the adapter is loaded and changes nothing.",
+        "Read lora_alpha from the adapter's config."),
     "ADAPTER_UNKNOWN": ("adapter {found!r} is not loaded; loaded are {loaded}.", "Correct the name."),
     "ADAPTER_COUNT": (
         "{found} adapter names for {expected} rows.",

@@ -16,6 +16,7 @@ from kev_engine.doctor.layouts import (
     Segmentation,
     block_borders,
     from_borders,
+    from_intervals,
     intended,
     position_borders,
 )
@@ -68,11 +69,12 @@ class Facts:
         if len(mask.shape) != 2:
             return len(mask.shape) == 1
         if self.batch.q_len is not None:
-            return False
+            # A transformers forward takes a mask of two axes for one number a key, whatever is cached.
+            return self.batch.consumer == "hf"
         rows, keys = mask.shape
         ids = self.batch.input_ids
         if ids is not None and ids.ndim == 2 and ids.shape[0] > 1:
-            return bool(rows == ids.shape[0])
+            return bool(rows == ids.shape[0]) or (rows == 1 and keys > 1)
         if rows == 1:
             return True
         if rows == keys:
@@ -189,9 +191,21 @@ class Facts:
         if ids is None or pad is None:
             return None
         is_pad = ids == pad
-        if (self.batch.padding_side or "left") == "left":
+        side = self.batch.padding_side or ("left" if is_pad[:, 0].any() or pad == self.batch.eos_token_id else "right")
+        if side == "left":
             return ~np.logical_and.accumulate(is_pad, axis=1)
         return ~np.logical_and.accumulate(is_pad[:, ::-1], axis=1)[:, ::-1]
+
+    @cached_property
+    def real(self) -> BoolArray | None:
+        """`[B, T]`: the tokens that are no padding, by a row mask or else by the pad ids; None where neither says so."""
+        if self.row_mask is not None or self.batch.pad_token_id == self.batch.bos_token_id:
+            return self.keep
+        pads = self.pads_from_ids
+        return None if pads is None or pads.all() else pads
+
+    def real_of(self, row: int) -> BoolArray | None:
+        return None if self.real is None else self.real[min(row, len(self.real) - 1)]
 
     @cached_property
     def ids(self) -> IntArray | None:
@@ -262,6 +276,8 @@ class Facts:
                 return from_borders(cuts, total, "attention_mask")
         if self.restarts and self.positions is not None and self.num_rows == 1:
             return from_borders(position_borders(self.positions[0]), total, "position_ids")
+        if self.zero_tail is not None:
+            return from_intervals([(0, self.zero_tail)], None, total, "position_ids")
         seen = self.dense_alone
         if seen is not None and self.batch.want_causal and self.batch.forbid is None and self.batch.window is None:
             borders = block_borders(seen)
@@ -283,6 +299,15 @@ class Facts:
         tail = int(np.flatnonzero(positions)[-1]) + 1 if positions.any() else 0
         starts = [border for border in borders if border < tail or tail == 0]
         return bool(starts) and all(positions[border] == positions[0] for border in starts) and tail > 0
+
+    @cached_property
+    def zero_tail(self) -> int | None:
+        """Where a tail of zero positions starts that nothing else describes; it looks like padding."""
+        if self.positions is None or self.num_rows != 1 or self.batch.attention_mask is not None:
+            return None
+        positions = self.positions[0]
+        tail = int(np.flatnonzero(positions)[-1]) + 1 if positions.any() else 0
+        return tail if 0 < tail <= len(positions) - 3 else None
 
     @cached_property
     def dense_alone(self) -> Cells | None:

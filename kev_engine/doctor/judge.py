@@ -63,6 +63,10 @@ def effective(facts: Facts, row: int) -> Iterator[Effective]:
     positions = facts.positions_of(row)
     if mask is not None:
         keep = facts.keep_of(row)
+        if facts.rectangular:
+            if batch.consumer == "hf" and keep is not None and len(keep) == keys:
+                yield Effective(consumers.columns(consumers.rectangle(queries, keys), keep), "attention_mask")
+            return
         known = batch.consumer in ("hf", None) and keep is not None and len(keep) == keys == queries
         if known and keep is not None and not (facts.numbers_segments and (
                 batch.consumer is None or facts.given is None or batch.attn_implementation == "flash_attention_2")):
@@ -139,6 +143,9 @@ def _compare(facts: Facts, row: int, effective: Effective) -> Judged | None:
         own = related = everything
         causal = consumers.rectangle(queries, keys)
         by_design[: max(0, queries - keys)] = True
+        keep = facts.keep_of(row)
+        if keep is not None and len(keep) == keys:
+            should, plain = consumers.columns(should, keep), consumers.columns(plain, keep)
     else:
         segments = facts.segments or from_borders([0, keys], keys, "total")
         if segments.num_tokens != keys:
@@ -148,9 +155,9 @@ def _compare(facts: Facts, row: int, effective: Effective) -> Judged | None:
         causal = segments.visible()
         plain = causal if batch.want_causal else related
         should = plain if window is None else (
-            segments.visible(window) if batch.want_causal else segments.related(window))
+            segments.visible(window) if batch.want_causal else _both_ways(segments, window, effective.cells))
         live = (owner >= 0) & ~np.isin(owner, batch.pad_segments) if facts.given is not None else owner >= 0
-        keep = facts.keep_of(row)
+        keep = facts.real_of(row)
         if keep is not None and len(keep) == keys:
             live &= keep
             should, plain = consumers.columns(should, keep), consumers.columns(plain, keep)
@@ -159,6 +166,14 @@ def _compare(facts: Facts, row: int, effective: Effective) -> Judged | None:
         "causal": causal, "all": everything,
     })
     return Judged(row, segments, effective.cells, should, marks, live, by_design, effective.source)
+
+
+def _both_ways(segments: Segmentation, window: int, actual: Cells) -> Cells:
+    """The window of a model that reads both ways: on both sides of the query where the mask has it so, else before it."""
+    rows = np.arange(segments.num_tokens)
+    near = Cells.from_runs(len(rows), len(rows), rows, rows - window + 1, rows + window)
+    both = consumers.meets(segments.related(), near)
+    return both if consumers.meets(actual, near).same(actual) else segments.related(window)
 
 
 def _steps(cu: tuple[int, ...]) -> list[tuple[int, int]]:

@@ -22,6 +22,8 @@ def check(facts: Facts) -> Iterator[Finding]:
         yield Finding("ADAPTER_NOTHING_MATCHED", found=0)
     if adapter.b_is_zero:
         yield Finding("ADAPTER_NO_EFFECT", "warning")
+    elif adapter.lora_alpha == 0:
+        yield Finding("ADAPTER_NO_EFFECT", "warning", variant="alpha")
     yield from _rows(facts, adapter)
     yield from _tokens(facts, adapter)
 

@@ -104,7 +104,8 @@ def _hidden(facts: Facts, judged: Judged) -> Iterator[Finding]:
     if not hidden.count or _window_fault(facts, judged) == "WINDOW_OFF_BY_ONE":
         return
     yield _found("HIDDEN_KEYS", judged, hidden)
-    if not facts.batch.want_causal and _only_later(judged, hidden):
+    by_flag = facts.batch.is_causal is True and judged.source == "is_causal"
+    if not facts.batch.want_causal and (by_flag or _only_later(judged, hidden)):
         yield Finding("CAUSAL_UNWANTED", count=hidden.count, indexes=tuple(hidden.rows), facts=_named(judged, hidden))
 
 

@@ -50,6 +50,8 @@ def _shape(facts: Facts, mask: Mask) -> Iterator[Finding]:
 def _wanted_shape(facts: Facts, mask: Mask) -> list[int] | None:
     """The shape a mask of cells must have, or None where any broadcasting one will do."""
     batch, shape = facts.batch, list(mask.shape)
+    if facts.row_mask is not None and facts.rectangular and len(shape) == 2 and batch.kv_len is not None:
+        return [shape[0], batch.kv_len]
     if facts.row_mask is not None or batch.consumer == "flash_varlen":
         return None
     cells = facts.shape
@@ -120,8 +122,8 @@ def _fill(facts: Facts, values: Values, mask: Mask | None) -> Iterator[Finding]:
 
 
 def _only_biases(facts: Facts, mask: Mask, values: Values) -> bool:
-    """Whether small negative values stand only on keys that may be read, beside a real fill value: a bias."""
-    if not (values == -np.inf).any() or not facts.judged:
+    """Whether small negative values stand only on keys that may be read, so that they are a bias and no fill value."""
+    if not facts.judged or np.count_nonzero(values < 0) < 2:
         return False
     return all(not judged.marks.select("actual", without="should", rows=judged.live).count for judged in facts.judged)
 

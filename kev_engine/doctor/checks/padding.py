@@ -78,6 +78,8 @@ def _mask_of_ids(facts: Facts) -> Iterator[Finding]:
             yield Finding("PAD_MASK_MISSING", expected=_like(facts, found[0]), indexes=_places(given & ~found[0]),
                           variant="ones", facts={"pad": batch.pad_token_id})
         return
+    if facts.dense_mask is not None and not same:
+        yield from _read_through(facts)
     if batch.attention_mask is not None or batch.mask_planes or batch.consumer == "flash_varlen":
         return
     found = _runs_of_pads(facts)
@@ -85,6 +87,22 @@ def _mask_of_ids(facts: Facts) -> Iterator[Finding]:
         return
     yield Finding("PAD_MASK_MISSING", expected=_like(facts, found[0]), indexes=_places(~found[0]),
                   facts={"pad": batch.pad_token_id, "side": found[1]})
+
+
+def _read_through(facts: Facts) -> Iterator[Finding]:
+    """Padding, known by its ids, that a mask of cells lets a real token read."""
+    keep = facts.real
+    if keep is None or facts.given is not None:
+        return
+    read = np.zeros_like(keep)
+    for judged in facts.judged:
+        if judged.actual.num_keys == keep.shape[1]:
+            seen = judged.marks.select("actual", rows=judged.live)
+            line = keep[min(judged.row, len(keep) - 1)]
+            read[min(judged.row, len(keep) - 1)] |= ~line & seen.columns
+    if read.any():
+        yield Finding("PAD_MASK_MISSING", expected=_like(facts, keep), indexes=_places(read), variant="ones",
+                      facts={"pad": facts.batch.pad_token_id})
 
 
 def _places(marks: BoolArray) -> tuple[int, ...]:

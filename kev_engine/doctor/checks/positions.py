@@ -24,7 +24,7 @@ def check(facts: Facts) -> Iterator[Finding]:
             yield from _length(facts, given)
             yield from _prefill(facts)
     if facts.batch.decode_positions is not None:
-        yield from _decode(facts, np.atleast_2d(facts.batch.decode_positions))
+        yield from _decode(facts, facts.batch.decode_positions)
 
 
 def _rank(facts: Facts, given: IntArray) -> Iterator[Finding]:
@@ -57,6 +57,12 @@ def _prefill(facts: Facts) -> Iterator[Finding]:
             yield from _padded(facts, positions, facts.keep)
     elif facts.batch.past_length is not None:
         yield from _continued(facts, positions)
+    elif facts.segments is not None and (facts.segments.source == "cu_seqlens" or facts.numbers_segments or (
+            facts.segments.source == "attention_mask" and facts.batch.position_kind is not None)):
+        yield from _packed(facts, positions, facts.segments)
+    elif facts.row_mask is None and facts.real is not None and facts.real.shape[1] == positions.shape[1]:
+        yield from _padded(facts, positions, facts.real)
+        yield from _unknown(facts, positions)
     else:
         yield from _unknown(facts, positions)
 
@@ -88,7 +94,7 @@ def _packed(facts: Facts, positions: IntArray, segments: Segmentation) -> Iterat
     right = _right(facts, segments)
     target = np.array([-1 if value is None else value for value in right], dtype=np.int64)
     live = (segments.owner >= 0) & ~np.isin(segments.owner, batch.pad_segments)
-    keep = facts.keep_of(0)
+    keep = facts.real_of(0)
     if keep is not None and len(keep) == len(live) and not facts.numbers_segments:
         live &= keep
     expected = _like(facts, [list(right) for _ in positions])
@@ -199,7 +205,7 @@ def _pseudo_segments(given: IntArray, target: IntArray, live: BoolArray, expecte
 def _padded(facts: Facts, positions: IntArray, keep: BoolArray) -> Iterator[Finding]:
     batch = facts.batch
     rows = max(len(positions), len(keep))
-    lines = [(facts.positions_of(row), facts.keep_of(row)) for row in range(rows)]
+    lines = [(facts.positions_of(row), facts.real_of(row)) for row in range(rows)]
     right: list[list[int | None]] = []
     faults: dict[str, list[int]] = {}
     continues = False
@@ -292,7 +298,11 @@ def _unknown(facts: Facts, positions: IntArray) -> Iterator[Finding]:
 
 # ---------------------------------------------------------------- positions of generated tokens
 
-def _decode(facts: Facts, given: IntArray) -> Iterator[Finding]:
+def _decode(facts: Facts, shaped: IntArray) -> Iterator[Finding]:
+    rows, given = facts.num_rows, np.atleast_2d(shaped)
+    # One number a row, or one line that all rows share.
+    if shaped.ndim == 1 and rows > 1:
+        given = shaped[:, None] if len(shaped) == rows else np.repeat(given, rows, axis=0)
     sizes = _prompt_sizes(facts, len(given))
     if sizes is None:
         return
@@ -300,8 +310,10 @@ def _decode(facts: Facts, given: IntArray) -> Iterator[Finding]:
     right = np.array(sizes)[:, None] + steps[None, :]
     if np.array_equal(given, right) or _shifted_alike(facts, given, right):
         return
-    shaped = facts.batch.decode_positions
-    expected = right.tolist() if shaped is not None and shaped.ndim == 2 else right[0].tolist()
+    expected: Any = right.tolist()
+    if shaped.ndim == 1:
+        one_a_row = given.shape[1] == 1 and len(shaped) == rows
+        expected = right[:, 0].tolist() if one_a_row else right[0].tolist() if (right == right[:1]).all() else None
     wrong = (given != right).any(axis=1)
     bad = int(np.flatnonzero(wrong)[0])
     told = {"row": bad, "first": int(given[bad, 0]), "right": int(right[bad, 0])}

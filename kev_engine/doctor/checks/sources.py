@@ -10,7 +10,7 @@ from kev_engine.doctor import consumer as consumers
 from kev_engine.doctor.cells import Cells
 from kev_engine.doctor.facts import Facts
 from kev_engine.doctor.finding import Finding
-from kev_engine.doctor.layouts import disagreement, from_borders, position_borders
+from kev_engine.doctor.layouts import block_borders, disagreement, from_borders, position_borders
 from kev_engine.doctor.masks import MOST_TOKENS
 
 # Recurrent layers carry a state along the row and look at no mask.
@@ -22,7 +22,9 @@ def check(facts: Facts) -> Iterator[Finding]:
     yield from _cu_against_segments(facts)
     yield from _cu_against_mask(facts)
     yield from _positions_against_mask(facts)
+    yield from _positions_against_cells(facts)
     yield from _numbers_against_segments(facts)
+    yield from _ends_against_segments(facts)
     yield from _layers(facts)
 
 
@@ -99,6 +101,36 @@ def _positions_against_mask(facts: Facts) -> Iterator[Finding]:
             yield Finding("BOUNDARY_CONFLICT", variant="positions", indexes=tuple(borders[1:-1]),
                           facts={"one": "position_ids", "other": "attention_mask", "cells": count,
                                  "obeyed": judged.source, "segments": len(borders) - 1})
+
+
+def _positions_against_cells(facts: Facts) -> Iterator[Finding]:
+    """Positions that restart beside a mask of clean blocks with other borders, where nobody said which are meant."""
+    seen = facts.dense_alone
+    if facts.given is not None or facts.positions is None or not facts.restarts or seen is None:
+        return
+    borders = position_borders(facts.positions[0])
+    if block_borders(seen) in (None, borders) or len(facts.positions[0]) != seen.num_keys:
+        return
+    count = disagreement(seen, from_borders(borders, seen.num_keys, "position_ids").visible(),
+                         _live(facts, seen.num_keys))
+    yield Finding("BOUNDARY_CONFLICT", variant="cu", indexes=tuple(borders[1:-1]),
+                  facts={"one": "position_ids", "other": "attention_mask", "cells": count, "obeyed": _obeyed(facts)})
+
+
+def _ends_against_segments(facts: Facts) -> Iterator[Finding]:
+    """Segments that start with the EOS of the text before them: every border lies one token early."""
+    batch, segments, ids = facts.batch, facts.segments, facts.ids
+    if segments is None or ids is None or len(ids) != 1 or batch.eos_token_id in (None, batch.bos_token_id):
+        return
+    if segments.num_tokens != ids.shape[1] or segments.source not in ("lengths", "segments", "cu_seqlens"):
+        return
+    line = ids[0]
+    starts = [start for start, _ in segments.intervals.values()]
+    ends = line == batch.eos_token_id
+    wrong = [start for start in starts if start > 0 and ends[start] and not ends[start - 1]]
+    if wrong and not ends[starts[0]] and batch.eos_token_id != batch.pad_token_id:
+        yield Finding("BOUNDARY_CONFLICT", variant="eos", indexes=tuple(wrong),
+                      facts={"one": segments.source, "place": wrong[0], "obeyed": _obeyed(facts)})
 
 
 def _numbers_against_segments(facts: Facts) -> Iterator[Finding]:
