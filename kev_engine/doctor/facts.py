@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
@@ -198,7 +199,7 @@ class Facts:
 
     @cached_property
     def real(self) -> BoolArray | None:
-        """`[B, T]`: the tokens that are no padding, by a row mask or else by the pad ids; None where neither says so."""
+        """`[B, T]`: the tokens that are no padding, by a row mask or else by the pad ids; None if unknown."""
         if self.row_mask is not None or self.batch.pad_token_id == self.batch.bos_token_id:
             return self.keep
         pads = self.pads_from_ids
@@ -273,7 +274,9 @@ class Facts:
             line = self.row_mask.line(0)
             if len(line) == total:
                 cuts = [0, *(np.flatnonzero(np.diff(line)) + 1).tolist(), total]
-                return from_borders(cuts, total, "attention_mask")
+                # The number 0 stands for padding.
+                numbered = [(start, end) for start, end in pairwise(cuts) if line[start] != 0]
+                return from_intervals(numbered, None, total, "attention_mask")
         if self.restarts and self.positions is not None and self.num_rows == 1:
             return from_borders(position_borders(self.positions[0]), total, "position_ids")
         if self.zero_tail is not None:

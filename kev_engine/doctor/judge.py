@@ -169,7 +169,7 @@ def _compare(facts: Facts, row: int, effective: Effective) -> Judged | None:
 
 
 def _both_ways(segments: Segmentation, window: int, actual: Cells) -> Cells:
-    """The window of a model that reads both ways: on both sides of the query where the mask has it so, else before it."""
+    """The window of a model that reads both ways: on both sides of the query where the mask has it so."""
     rows = np.arange(segments.num_tokens)
     near = Cells.from_runs(len(rows), len(rows), rows, rows - window + 1, rows + window)
     both = consumers.meets(segments.related(), near)

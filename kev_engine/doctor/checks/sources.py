@@ -134,18 +134,19 @@ def _ends_against_segments(facts: Facts) -> Iterator[Finding]:
 
 
 def _numbers_against_segments(facts: Facts) -> Iterator[Finding]:
-    if not facts.numbers_segments or facts.row_mask is None or facts.given is None:
+    segments = facts.segments
+    if not facts.numbers_segments or facts.row_mask is None or segments is None:
         return
     line = facts.row_mask.line(0)
-    if len(line) != facts.given.num_tokens:
+    if len(line) != segments.num_tokens or segments.source == "attention_mask":
         return
     live = _live(facts, len(line))
-    owner = facts.given.owner
+    owner = segments.owner
     both = live[1:] & live[:-1]
     wrong = np.flatnonzero(((np.diff(line) != 0) != (np.diff(owner) != 0)) & both) + 1
     if wrong.size:
         yield Finding("BOUNDARY_CONFLICT", variant="numbers", indexes=tuple(wrong.tolist()),
-                      facts={"one": "attention_mask", "other": facts.given.source, "place": int(wrong[0]),
+                      facts={"one": "attention_mask", "other": segments.source, "place": int(wrong[0]),
                              "obeyed": _obeyed(facts)})
 
 
