@@ -5,7 +5,7 @@ Cell (query, key) lies at place `query × num_keys + key` of the line; a run nev
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -19,6 +19,7 @@ MOST_PAIRS = 100_000
 # Above this many runs a matrix is faster to cut than runs are to sort, as long as it fits.
 MANY_RUNS = 1_000_000
 MOST_DENSE = 1 << 29
+CHUNK_CELLS = 1 << 22
 
 
 @dataclass(frozen=True, eq=False)
@@ -63,13 +64,15 @@ class Cells:
         ends: list[IntArray] = []
         place = 0
         for chunk in chunks:
-            edges = np.zeros((chunk.shape[0], num_keys + 1), dtype=np.int8)
-            edges[:, :num_keys] = chunk
-            edges[:, 1:] -= chunk
-            # Each row has one place more than keys, for the edge behind its last key.
-            for sign, into in ((1, starts), (-1, ends)):
-                found = np.flatnonzero(edges.reshape(-1) == sign)
-                into.append(found - found // (num_keys + 1) + place)
+            flat = chunk.reshape(-1)
+            if flat.any():
+                beside = np.zeros_like(flat)
+                beside[1:] = flat[:-1]
+                beside[::num_keys] = False
+                starts.append(np.flatnonzero(flat > beside) + place)
+                beside[:-1] = flat[1:]
+                beside[num_keys - 1 :: num_keys] = False
+                ends.append(np.flatnonzero(flat > beside) + (place + 1))
             place += chunk.shape[0] * num_keys
         if not starts:
             return cls.nothing(num_queries, num_keys)
@@ -79,7 +82,7 @@ class Cells:
     def count(self) -> int:
         return int((self.ends - self.starts).sum())
 
-    @property
+    @cached_property
     def run_rows(self) -> IntArray:
         """The query of each run."""
         return self.starts // max(1, self.num_keys)
@@ -118,7 +121,8 @@ class Cells:
         """The first cell as (query, key)."""
         if not self.starts.size:
             return None
-        return int(self.run_rows[0]), int(self.run_firsts[0])
+        query, key = divmod(int(self.starts[0]), self.num_keys)
+        return query, key
 
     def complement(self) -> Cells:
         return overlay(self.num_queries, self.num_keys, {"all": Cells.everything(self.num_queries, self.num_keys),
@@ -169,17 +173,23 @@ class Cells:
 
 @dataclass(frozen=True, eq=False)
 class Overlay:
-    """Several sets cut at all their borders: between two cuts each set is either full or empty."""
+    """Several sets cut at all their borders: between two cuts each set is either full or empty.
+
+    `code[i]` says of the piece `[starts[i], ends[i])` which sets it lies in, the first of `names` in the lowest bit.
+    """
 
     num_queries: int
     num_keys: int
+    names: tuple[str, ...]
     starts: IntArray
     ends: IntArray
-    inside: Mapping[str, BoolArray]
+    code: npt.NDArray[np.uint8]
 
     def select(self, *wanted: str, without: str | tuple[str, ...] = (), rows: BoolArray | None = None) -> Cells:
         """The cells that lie in all `wanted` sets and in none of `without`, of the queries marked in `rows`."""
-        keep = self.mark(*wanted, without=without, rows=rows)
+        keep = _table(self.names, wanted, without)[self.code]
+        if rows is not None:
+            keep &= self._of_rows(rows)
         starts, ends = self.starts[keep], self.ends[keep]
         if starts.size:
             joins = (starts[1:] == ends[:-1]) & (starts[1:] % self.num_keys != 0)
@@ -187,49 +197,103 @@ class Overlay:
             ends = ends[np.concatenate([~joins, [True]])]
         return Cells(self.num_queries, self.num_keys, starts, ends)
 
-    def mark(self, *wanted: str, without: str | tuple[str, ...] = (), rows: BoolArray | None = None) -> BoolArray:
-        keep = np.ones(len(self.starts), dtype=np.bool_)
-        for name in wanted:
-            keep &= self.inside[name]
-        for name in (without,) if isinstance(without, str) else without:
-            keep &= ~self.inside[name]
-        if rows is not None and len(keep):
-            keep &= rows[self.starts // max(1, self.num_keys)]
-        return keep
+    def equal(self, one: str, other: str, rows: BoolArray | None = None, within: str | None = None) -> bool:
+        """Whether two sets agree: in the queries marked in `rows`, on the cells of the set `within`, if given."""
+        differ = _differ(self.names, one, other, within)[self.code]
+        return not bool((differ if rows is None else differ & self._of_rows(rows)).any())
 
-    def equal(self, one: str, other: str, within: BoolArray | None = None) -> bool:
-        """Whether two sets agree, on the pieces marked in `within` if given."""
-        differ = self.inside[one] != self.inside[other]
-        return not bool((differ if within is None else differ & within).any())
+    def opposite(self, one: str, other: str, rows: BoolArray) -> bool:
+        """Whether of each cell of these queries exactly one of the sets has it; False where there is none."""
+        marked = self._of_rows(rows)
+        return bool(marked.any()) and bool(_differ(self.names, one, other, None)[self.code][marked].all())
+
+    def _of_rows(self, rows: BoolArray) -> BoolArray:
+        marked: BoolArray = rows[self.starts // max(1, self.num_keys)]
+        return marked
 
 
-def overlay(num_queries: int, num_keys: int, sets: Mapping[str, Cells]) -> Overlay:
-    """The sets cut at all their borders. One sort of all borders; memory follows the number of runs, not of cells."""
+@dataclass(frozen=True, eq=False)
+class Grid:
+    """What an Overlay says, cell by cell: for sets that fall into more runs than are quick to sort.
+
+    `code[q, k]` says which sets the cell lies in, the first of `names` in the lowest bit.
+    """
+
+    names: tuple[str, ...]
+    code: npt.NDArray[np.uint8]
+
+    @property
+    def num_queries(self) -> int:
+        return int(self.code.shape[0])
+
+    @property
+    def num_keys(self) -> int:
+        return int(self.code.shape[1])
+
+    def select(self, *wanted: str, without: str | tuple[str, ...] = (), rows: BoolArray | None = None) -> Cells:
+        """As in Overlay."""
+        chunks = self._look_up(_table(self.names, wanted, without), rows)
+        return Cells.from_chunks(self.num_queries, self.num_keys, chunks)
+
+    def equal(self, one: str, other: str, rows: BoolArray | None = None, within: str | None = None) -> bool:
+        """As in Overlay."""
+        return not any(chunk.any() for chunk in self._look_up(_differ(self.names, one, other, within), rows))
+
+    def opposite(self, one: str, other: str, rows: BoolArray) -> bool:
+        """As in Overlay."""
+        return bool(rows.any()) and not any(
+            chunk.any() for chunk in self._look_up(~_differ(self.names, one, other, None), rows))
+
+    def _look_up(self, table: BoolArray, rows: BoolArray | None) -> Iterator[BoolArray]:
+        """A block of rows at a time, the table's answer for each cell; False in the queries `rows` leaves out."""
+        step = max(1, CHUNK_CELLS // max(1, self.num_keys))
+        for start in range(0, self.num_queries, step):
+            chunk: BoolArray = table[self.code[start : start + step]]
+            yield chunk if rows is None else chunk & rows[start : start + step, None]
+
+
+def _table(names: tuple[str, ...], wanted: tuple[str, ...], without: str | tuple[str, ...]) -> BoolArray:
+    """Which codes lie in all `wanted` sets and in none of `without`."""
+    codes = np.arange(1 << len(names), dtype=np.uint8)
+    keep = np.ones(len(codes), dtype=np.bool_)
+    for name in wanted:
+        keep &= codes >> names.index(name) & 1 == 1
+    for name in (without,) if isinstance(without, str) else without:
+        keep &= codes >> names.index(name) & 1 == 0
+    return keep
+
+
+def _differ(names: tuple[str, ...], one: str, other: str, within: str | None) -> BoolArray:
+    """Which codes lie in exactly one of two sets, and in `within` if given."""
+    marks: BoolArray = _table(names, (one,), other) | _table(names, (other,), one)
+    return marks if within is None else marks & _table(names, (within,), ())
+
+
+def overlay(num_queries: int, num_keys: int, sets: Mapping[str, Cells]) -> Overlay | Grid:
+    """At most eight sets, cut at all their borders. One sort of all borders; memory follows the number of runs."""
+    names = tuple(sets)
     if sum(len(cells.starts) for cells in sets.values()) > MANY_RUNS and num_queries * num_keys <= MOST_DENSE:
-        return _dense_overlay(num_queries, num_keys, sets)
+        return Grid(names, _codes(num_queries, num_keys, sets))
     row_starts = np.arange(num_queries + 1, dtype=np.int64) * num_keys
     borders = [part for cells in sets.values() for part in (cells.starts, cells.ends)]
     cuts = np.unique(np.concatenate([row_starts, *borders]))
-    starts, ends = cuts[:-1], cuts[1:]
-    inside = {}
-    for name, cells in sets.items():
+    code = np.zeros(len(cuts) - 1, dtype=np.uint8)
+    for bit, cells in enumerate(sets.values()):
         before = np.zeros(len(cuts), dtype=np.int8)
         before[np.searchsorted(cuts, cells.starts)] += 1
         before[np.searchsorted(cuts, cells.ends)] -= 1
-        inside[name] = np.cumsum(before[:-1], dtype=np.int8).astype(np.bool_)
-    return Overlay(num_queries, num_keys, starts, ends, inside)
+        code |= np.cumsum(before[:-1], dtype=np.int8).view(np.uint8) << bit
+    return Overlay(num_queries, num_keys, names, cuts[:-1], cuts[1:], code)
 
 
-def _dense_overlay(num_queries: int, num_keys: int, sets: Mapping[str, Cells]) -> Overlay:
-    """The same overlay for sets of very many runs: one code a cell, cut where the code changes."""
+def _codes(num_queries: int, num_keys: int, sets: Mapping[str, Cells]) -> npt.NDArray[np.uint8]:
+    """`[Q, K]`: which sets each cell lies in."""
     code = np.zeros(num_queries * num_keys, dtype=np.uint8)
     for bit, cells in enumerate(sets.values()):
-        code |= cells.dense().reshape(-1).astype(np.uint8) << bit
-    changes = np.empty(len(code), dtype=np.bool_)
-    changes[1:] = code[1:] != code[:-1]
-    changes[::num_keys] = True
-    starts = np.flatnonzero(changes)
-    ends = np.append(starts[1:], len(code))
-    seen = code[starts]
-    inside = {name: (seen >> bit & 1).astype(np.bool_) for bit, name in enumerate(sets)}
-    return Overlay(num_queries, num_keys, starts, ends, inside)
+        mark = np.uint8(1 << bit)
+        if len(cells.starts) > MANY_RUNS // 8:
+            code |= cells.dense().reshape(-1).view(np.uint8) * mark
+            continue
+        for start, end in zip(cells.starts.tolist(), cells.ends.tolist(), strict=True):
+            code[start:end] |= mark
+    return code.reshape(num_queries, num_keys)

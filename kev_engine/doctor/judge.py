@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kev_engine.doctor import consumer as consumers
-from kev_engine.doctor.cells import BoolArray, Cells, Overlay, overlay
+from kev_engine.doctor.cells import BoolArray, Cells, Grid, Overlay, overlay
 from kev_engine.doctor.consumer import Effective
 from kev_engine.doctor.layouts import Segmentation, from_borders
 from kev_engine.doctor.masks import Mask
@@ -32,7 +32,7 @@ class Judged:
     segments: Segmentation | None
     actual: Cells
     should: Cells
-    marks: Overlay
+    marks: Overlay | Grid
     live: BoolArray
     by_design: BoolArray
     source: str
@@ -85,6 +85,8 @@ def effective(facts: Facts, row: int) -> Iterator[Effective]:
 def _dense(facts: Facts, row: int, mask: Mask) -> Iterator[Effective]:
     assert facts.shape is not None
     queries, keys = facts.shape
+    if len(mask.shape) > 2 and mask.shape[0] not in (1, facts.num_rows):
+        return
     per_row = max(1, mask.planes() // (mask.shape[0] if len(mask.shape) > 2 and facts.num_rows > 1 else 1))
     first = row * per_row if mask.planes() > per_row else 0
     if not facts.fits(mask):
@@ -93,11 +95,9 @@ def _dense(facts: Facts, row: int, mask: Mask) -> Iterator[Effective]:
             line = mask.cells(first, lambda values: consumers.decode(values, facts.meaning))
             yield Effective(consumers.take_rows(line, np.zeros(queries, dtype=np.int64)), "attention_mask")
         return
-    if len(mask.shape) == 3 and mask.shape[0] not in (1, facts.num_rows):
-        return
     planes = [first] if mask.same_planes() else list(range(first, first + per_row))
     for plane in planes:
-        cells = facts.mask_cells(mask, plane)
+        cells = facts.dense_alone if facts.dense_alone is not None else facts.mask_cells(mask, plane)
         if facts.batch.consumer == "sdpa" and facts.batch.is_causal:
             cells = consumers.meets(cells, consumers.rectangle(queries, keys, top_left=True))
         yield Effective(cells, "attention_mask")

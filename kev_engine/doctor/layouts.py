@@ -114,10 +114,10 @@ def intended(batch: Batch, total: int) -> Segmentation | None:
 
 def block_borders(seen: Cells) -> list[int] | None:
     """The borders of a mask that is exactly causal blocks, or None. A mask of one-token blocks only says nothing."""
-    if seen.num_queries != seen.num_keys or not seen.starts.size:
+    if seen.num_queries != seen.num_keys or len(seen.starts) != seen.num_queries:
         return None
     rows, firsts, lasts = seen.run_rows, seen.run_firsts, seen.run_lasts
-    if len(rows) != seen.num_queries or (lasts != rows + 1).any():
+    if (lasts != rows + 1).any():
         return None
     borders = [*np.flatnonzero(firsts == rows).tolist(), seen.num_queries]
     if borders[0] != 0 or len(borders) == seen.num_queries + 1 > 2:

@@ -51,10 +51,13 @@ def repairs(facts: Facts, findings: tuple[Finding, ...]) -> dict[str, Any]:
 
 
 def _filled(value: Any) -> Any:
-    """The value with 0 where any will do (positions of padding)."""
-    if isinstance(value, list):
-        return [_filled(entry) for entry in value]
-    return 0 if value is None else value
+    """The value with numbers where any will do: positions of padding go on counting, from 0 before the first token."""
+    if not isinstance(value, list):
+        return value
+    filled: list[Any] = []
+    for entry in value:
+        filled.append((filled[-1] + 1 if filled else 0) if entry is None else _filled(entry))
+    return filled
 
 
 def _key(finding: Finding) -> str | None:

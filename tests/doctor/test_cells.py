@@ -44,6 +44,8 @@ def test_overlays_are_set_algebra(many, monkeypatch):
         marks = overlay(queries, keys, {"a": of(a), "b": of(b), "c": of(c)})
         assert np.array_equal(marks.select("a", "b", without="c", rows=live).dense(), a & b & ~c & live[:, None])
         assert marks.equal("a", "b") == np.array_equal(a, b)
+        assert marks.equal("a", "b", live, "c") == np.array_equal((a & c)[live], (b & c)[live])
+        assert marks.opposite("a", "b", live) == bool(live.any() and np.array_equal(a[live], ~b[live]))
 
     holds()
 

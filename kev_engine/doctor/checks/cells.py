@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from kev_engine.doctor import consumer as consumers
-from kev_engine.doctor.cells import BoolArray, Cells, overlay
+from kev_engine.doctor.cells import Cells, overlay
 from kev_engine.doctor.facts import Facts
 from kev_engine.doctor.finding import Finding, Pair
 from kev_engine.doctor.judge import Judged
@@ -121,17 +121,15 @@ def _window_fault(facts: Facts, judged: Judged) -> str | None:
     if window is None or not _specified(facts):
         return None
     marks = judged.marks
-    live = judged.live[marks.starts // max(1, marks.num_keys)] & marks.inside["plain"]
-    if marks.equal("actual", "should", live):
+    if marks.equal("actual", "should", judged.live, "plain"):
         return None
-    if marks.equal("actual", "plain", live):
+    if marks.equal("actual", "plain", judged.live, "plain"):
         return "WINDOW_IGNORED"
     for other in (window - 1, window + 1) if not _late(judged).count else ():
         near = _with_window(facts, judged, other)
         both = overlay(marks.num_queries, marks.num_keys, {
             "actual": judged.actual, "near": near, "plain": marks.select("plain")})
-        within = judged.live[both.starts // max(1, both.num_keys)] & both.inside["plain"]
-        if both.equal("actual", "near", within):
+        if both.equal("actual", "near", judged.live, "plain"):
             return "WINDOW_OFF_BY_ONE"
     too_far = marks.select("actual", "plain", without="should", rows=judged.live)
     return "WINDOW_IGNORED.partly" if too_far.count else None
@@ -221,14 +219,8 @@ def _inverted(facts: Facts, judged: Judged) -> Iterator[Finding]:
     mask = facts.dense_mask
     if mask is None or not _specified(facts) or not facts.fits(mask):
         return
-    marks = judged.marks
-    live = judged.live[marks.starts // max(1, marks.num_keys)]
-    if live.any() and _opposite(marks.inside["actual"], marks.inside["should"], live):
+    if judged.marks.opposite("actual", "should", judged.live):
         reads = {"keep": "true or 1 = may attend", "block": "true = hidden",
                  "additive": "0 = may attend, very negative = hidden"}[facts.meaning]
         yield Finding("MASK_INVERTED", facts={
             "reads": reads, "consumer": facts.batch.consumer or "the consumer", "row": judged.row})
-
-
-def _opposite(actual: BoolArray, should: BoolArray, live: BoolArray) -> bool:
-    return bool((actual[live] != should[live]).all())
