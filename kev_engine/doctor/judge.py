@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from kev_engine.doctor import consumer as consumers
+from kev_engine.doctor.batch import Interval
 from kev_engine.doctor.cells import BoolArray, Cells, Grid, Overlay, overlay
 from kev_engine.doctor.consumer import Effective
 from kev_engine.doctor.layouts import Segmentation, from_borders
@@ -36,6 +37,17 @@ class Judged:
     live: BoolArray
     by_design: BoolArray
     source: str
+
+    @property
+    def expected(self) -> Cells:
+        """The cells that ought to be, to look at: rows that are not judged as they are."""
+        if self.live.all():
+            return self.should
+        judged, rest = (consumers.rows_of(cells, rows) for cells, rows in (
+            (self.should, self.live), (self.actual, ~self.live)))
+        return Cells.from_runs(self.should.num_queries, self.should.num_keys, *(
+            np.concatenate([getattr(part, edge) for part in (judged, rest)])
+            for edge in ("run_rows", "run_firsts", "run_lasts")))
 
 
 def judge(facts: Facts) -> Iterator[Judged]:
@@ -161,6 +173,10 @@ def _compare(facts: Facts, row: int, effective: Effective) -> Judged | None:
         if keep is not None and len(keep) == keys:
             live &= keep
             should, plain = consumers.columns(should, keep), consumers.columns(plain, keep)
+    if batch.forbid is not None:
+        # Then the rectangles alone say what is wrong.
+        both = {"actual": effective.cells, "forbidden": _rectangles(batch.forbid, queries, keys)}
+        should = overlay(queries, keys, both).select("actual", without="forbidden")
     marks = overlay(queries, keys, {
         "actual": effective.cells, "should": should, "plain": plain, "related": related, "own": own,
         "causal": causal, "all": everything,
@@ -174,6 +190,15 @@ def _both_ways(segments: Segmentation, window: int, actual: Cells) -> Cells:
     near = Cells.from_runs(len(rows), len(rows), rows, rows - window + 1, rows + window)
     both = consumers.meets(segments.related(), near)
     return both if consumers.meets(actual, near).same(actual) else segments.related(window)
+
+
+def _rectangles(forbid: Sequence[tuple[Interval, Interval]], queries: int, keys: int) -> Cells:
+    """The cells of these rectangles."""
+    spans = [np.arange(min(q0, queries), min(q1, queries)) for (q0, q1), _ in forbid]
+    sizes = [len(span) for span in spans]
+    firsts, lasts = (np.repeat([interval[edge] for _, interval in forbid], sizes) for edge in (0, 1))
+    rows = np.concatenate([*spans, np.zeros(0, dtype=np.int64)])
+    return Cells.from_runs(queries, keys, rows, firsts.astype(np.int64), lasts.astype(np.int64))
 
 
 def _steps(cu: tuple[int, ...]) -> list[tuple[int, int]]:

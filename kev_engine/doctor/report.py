@@ -87,7 +87,7 @@ def diagnose(batch: Batch | Mapping[str, Any], folder: Path | None = None) -> Re
     judged = facts.judged[0] if facts.judged else None
     return Report(
         tuple(found), tuple(_assumptions(facts)), facts.segments,
-        None if judged is None else judged.should, None if judged is None else judged.actual, facts,
+        None if judged is None else judged.expected, None if judged is None else judged.actual, facts,
     )
 
 

@@ -202,15 +202,7 @@ def _empty(facts: Facts, judged: Judged) -> Iterator[Finding]:
 def _forbidden(facts: Facts, judged: Judged) -> Iterator[Finding]:
     if not facts.batch.forbid:
         return
-    queries, keys = judged.actual.num_queries, judged.actual.num_keys
-    rows, firsts, lasts = [], [], []
-    for (q0, q1), (k0, k1) in facts.batch.forbid:
-        span = np.arange(min(q0, queries), min(q1, queries))
-        rows.append(span)
-        firsts.append(np.full(len(span), k0))
-        lasts.append(np.full(len(span), k1))
-    hidden = Cells.from_runs(queries, keys, np.concatenate(rows), np.concatenate(firsts), np.concatenate(lasts))
-    bad = consumers.meets(judged.actual, hidden)
+    bad = judged.marks.select("actual", without="should")
     if bad.count:
         yield _found("FORBIDDEN_CELL", judged, bad)
 
