@@ -35,6 +35,7 @@ $(VLLM)/.installed:
 
 pictures: $(VENV)/.installed-dev browser
 	$(BIN)/python assets/pictures.py
+	$(BIN)/python assets/doctor_pictures.py
 
 # Debian as root gets the distribution's Chromium and CJK fonts, everybody else Playwright's own.
 browser: $(VENV)/.installed-dev

@@ -71,7 +71,8 @@ class Facts:
             return len(mask.shape) == 1
         if self.batch.q_len is not None:
             # A transformers forward takes a mask of two axes for one number a key, whatever is cached.
-            return self.batch.consumer == "hf"
+            return self.batch.consumer == "hf" and (
+                self.batch.q_len == 1 or mask.shape != (self.batch.q_len, self.batch.kv_len))
         rows, keys = mask.shape
         ids = self.batch.input_ids
         if ids is not None and ids.ndim == 2 and ids.shape[0] > 1:

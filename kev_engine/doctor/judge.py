@@ -157,6 +157,8 @@ def _compare(facts: Facts, row: int, effective: Effective) -> Judged | None:
         by_design[: max(0, queries - keys)] = True
         keep = facts.keep_of(row)
         if keep is not None and len(keep) == keys:
+            # What is cached may be padding; the tokens that come now are none.
+            keep = keep | (np.arange(keys) >= keys - queries)
             should, plain = consumers.columns(should, keep), consumers.columns(plain, keep)
     else:
         segments = facts.segments or from_borders([0, keys], keys, "total")
