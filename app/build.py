@@ -83,6 +83,7 @@ def build_app(
                 max_lines=1, elem_id="temperature-default", visible=not is_public)
             language = gr.Radio(_LANGUAGE_NAMES, value=EN, show_label=False, label=words.translate("language"),
                                 container=False, elem_id="language")
+            help_button = words.button("keys", elem_id="help", elem_classes="icon")
             theme = words.button("theme", elem_id="theme", elem_classes="icon")
         choice = model_panel.build(words, engine.config.model) if not is_public else None
         page = Page(demo, session, words, language)
@@ -107,7 +108,7 @@ def build_app(
         if choice is not None:
             model_wiring.wire(page, choice, ModelHandlers(engine, engine.config), masthead, handlers.masthead, panel,
                               handlers)
-        page_wiring.wire(page, masthead, theme, handlers.masthead)
+        page_wiring.wire(page, masthead, theme, help_button, handlers.masthead)
         if not is_public:
             page_wiring.wire_temperature(page, temperature, masthead, panel, handlers)
     return demo

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from string import Formatter
 
-from app.i18n import adapters, doctor, explain, fault_lab, history, memory, model, page, refusals, run
+from app.i18n import adapters, doctor, explain, fault_lab, history, memory, model, page, refusals, run, tour
 from app.i18n.ways import in_chinese
 from kev_engine.errors import KevError
 
@@ -14,7 +14,7 @@ LANGUAGES = (EN, ZH)
 
 PARTS = (
     page.WORDS, run.WORDS, explain.WORDS, fault_lab.WORDS, doctor.WORDS, memory.WORDS, history.WORDS, adapters.WORDS,
-    refusals.WORDS, model.WORDS,
+    refusals.WORDS, model.WORDS, tour.WORDS,
 )
 CATALOGUE: Mapping[str, tuple[str, str]] = {key: pair for part in PARTS for key, pair in part.items()}
 

@@ -43,6 +43,7 @@ def build(
     what render.screen shows before a run."""
     with gr.Row(elem_id="run-tab"):
         with gr.Column(elem_id="cards", scale=1, min_width=300):
+            gr.HTML("", html_template='<div class="tour"></div>', js_on_load=script("tour.js"), elem_id="tour")
             with gr.Row(elem_id="presets"):
                 buttons = {
                     key: words.button(key, elem_classes="preset", elem_id=key.replace(".", "-")) for key in presets

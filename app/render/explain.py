@@ -41,7 +41,8 @@ def _phases(told: Explanation, language: str) -> str:
     rows = "".join(_row(name, phase, language) for name, phase
                    in (("prefill", told.prefill), ("decode", told.decode)) if phase.forwards)
     table = f'<table class="proofs"><thead><tr>{heads}</tr></thead><tbody>{rows}</tbody></table>'
-    return f'<div class="wide-table">{table}</div>'
+    label = escape(say(language, "explain.title"))
+    return f'<div class="wide-table" tabindex="0" role="region" aria-label="{label}">{table}</div>'
 
 
 def _row(name: str, phase: Phase, language: str) -> str:

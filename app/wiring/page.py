@@ -37,8 +37,11 @@ class Page:
         self.language.change(act, [self.session, self.language], list(outputs), queue=False, **QUIET)
 
 
-def wire(page: Page, masthead: gr.HTML, theme: gr.Button, masthead_in: Callable[[str], str]) -> None:
-    """Language and theme. Called after all panels are laid out: labels change in the browser, from the catalogue."""
+def wire(
+    page: Page, masthead: gr.HTML, theme: gr.Button, help_button: gr.Button, masthead_in: Callable[[str], str],
+) -> None:
+    """Language, theme, and the list of keys. Called after all panels are laid out: labels change in the browser, from
+    the catalogue."""
     keys = json.dumps([spoken.keys for spoken in page.words.spoken])
     labelled = [spoken.component for spoken in page.words.spoken]
     greeted = page.demo.load(None, None, [page.language, *labelled], js=f"() => kev.greet({keys})", **QUIET)
@@ -46,6 +49,7 @@ def wire(page: Page, masthead: gr.HTML, theme: gr.Button, masthead_in: Callable[
     page.language.change(None, page.language, labelled, js=f"(name) => kev.speak(name, {keys})", **QUIET)
     page.on_language(lambda _, name: {masthead: masthead_in(name)}, [masthead])
     theme.click(None, js="() => kev.toggleTheme()", **QUIET)
+    help_button.click(None, js="() => kev.showKeys()", **QUIET)
 
 
 def wire_temperature(

@@ -67,8 +67,27 @@ window.kev = (() => {
     const button = document.getElementById(id);
     if (button && !button.disabled) button.click();
   };
+  const mod = /Mac|iPhone|iPad/.test(navigator.platform) ? "⌘" : "Ctrl";
+  const KEYS = [["run", mod, "Enter"], ["stop", "Esc"], ["card", "Alt", "↑ ↓"], ["tokens", "← →"], ["cell", "← → ↑ ↓"],
+    ["lock", "Enter"], ["zoom", "+ − 0"], ["scrub", "PgUp", "PgDn"], ["list", "?"]];
+  const showKeys = () => {
+    const dialog = make("dialog", { id: "keys", "aria-labelledby": "keys-title" }, make("h2", { id: "keys-title" }, say("keys")),
+      make("dl", {}, ...KEYS.flatMap(([name, ...keys]) => [
+        make("dt", {}, ...keys.flatMap((key, index) => [index ? " " : "", make("kbd", {}, key)])),
+        make("dd", {}, say("keys." + name))])),
+      make("button", { type: "button", onclick: () => dialog.close() }, say("keys.close")));
+    dialog.addEventListener("close", () => dialog.remove());
+    document.body.append(dialog);
+    dialog.showModal();
+  };
+  const isTyping = (node) => Boolean(node.closest("input:not([type=range], [type=radio], [type=checkbox]), textarea, select"));
+
   document.addEventListener("keydown", (event) => {
-    if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
+    if (document.getElementById("keys")) return;
+    if (event.key === "?" && !isTyping(event.target)) {
+      event.preventDefault();
+      showKeys();
+    } else if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) {
       event.preventDefault();
       press("run");
     } else if (event.key === "Escape" && !event.defaultPrevented) {
@@ -109,6 +128,6 @@ window.kev = (() => {
     }
   };
 
-  if (/Mac|iPhone|iPad/.test(navigator.platform)) document.documentElement.classList.add("mac");
-  return { greet, save, copy, speak, say, make, toggleTheme, onLanguage: (listener) => listeners.push(listener) };
+  if (mod === "⌘") document.documentElement.classList.add("mac");
+  return { showKeys, kept, keep, greet, save, copy, speak, say, make, toggleTheme, onLanguage: (listener) => listeners.push(listener) };
 })();
