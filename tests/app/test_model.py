@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import threading
 import weakref
 from dataclasses import replace
@@ -18,6 +19,7 @@ from app.live_engine import LiveEngine
 from app.render.model import model_told
 from app.session import Session
 from kev_engine import Engine, EngineConfig, KevError, Question
+from kev_engine.config import cache_home
 from kev_engine.models import need
 from tests.models.tiny import tiny_folder
 
@@ -31,8 +33,10 @@ def folders(tmp_path_factory):
 
 
 @pytest.fixture
-def live(folders, tmp_path):
-    live = LiveEngine(Engine(EngineConfig(model=str(folders[0]), threads=1, kv_budget_bytes=2**20, home=tmp_path)))
+def live(folders):
+    # The usual home holds the compiled kernels.
+    home = cache_home(os.environ)
+    live = LiveEngine(Engine(EngineConfig(model=str(folders[0]), threads=1, kv_budget_bytes=2**20, home=home)))
     yield live
     live.current.close()
 
