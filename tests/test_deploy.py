@@ -100,7 +100,7 @@ def test_the_image_has_all_that_the_program_imports_and_nothing_runs_as_root():
     copied = {source for name, rest in steps if name == "COPY" for source in rest.split()[:-1]}
     for source in copied:
         assert (ROOT / source).exists(), source
-    packages = {path.name for path in ROOT.iterdir() if (path / "__init__.py").exists()} - {"tests"}
+    packages = {path.name for path in ROOT.iterdir() if (path / "__init__.py").exists()} - {"tests", "benchmarks"}
     assert packages | {"app.py", "assets", "requirements.txt"} <= copied
     allowed = {line[1:] for line in (ROOT / ".dockerignore").read_text().split() if line.startswith("!")}
     assert copied == allowed
