@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
-from playwright.sync_api import Browser, Error, Page, Playwright, expect, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, Error, Page, Playwright, expect, sync_playwright
 
 from app import build_app, page_options
 from kev_engine import Engine, EngineConfig
@@ -76,18 +76,38 @@ class Visit:
     errors: list[str] = field(default_factory=list)
 
 
+@pytest.fixture(scope="session")
+def contexts(browser: Browser) -> Iterator[Callable[..., BrowserContext]]:
+    """One context for each kind of visitor, so that Gradio's scripts are fetched and compiled once and not every test.
+
+    A tab finds no trace of the tabs before it; what it keeps itself outlives its own reloads.
+    """
+    known: dict[tuple[str, str, bool], BrowserContext] = {}
+
+    def context_of(locale: str, scheme: str, has_touch: bool) -> BrowserContext:
+        key = locale, scheme, has_touch
+        if key not in known:
+            known[key] = browser.new_context(locale=locale, color_scheme=scheme, has_touch=has_touch)
+            known[key].set_default_timeout(60_000)
+            known[key].add_init_script(
+                "if (window === top && !sessionStorage.opened) { localStorage.clear(); sessionStorage.opened = 1; }")
+        return known[key]
+
+    yield context_of
+    for context in known.values():
+        context.close()
+
+
 @pytest.fixture
-def visit(browser: Browser, url: str) -> Iterator[Callable[..., Visit]]:
+def visit(contexts: Callable[..., BrowserContext], url: str) -> Iterator[Callable[..., Visit]]:
     """Opens a tab of its own; at the end no tab may have an error or have asked anything of another machine."""
     visits: list[Visit] = []
 
     def open_tab(width: int = 1280, height: int = 820, locale: str = "en-US", scheme: str = "light") -> Visit:
-        context = browser.new_context(viewport={"width": width, "height": height}, locale=locale,
-                                      color_scheme=scheme, has_touch=width < 500)
-        context.set_default_timeout(60_000)
-        seen = Visit(context.new_page())
+        seen = Visit(contexts(locale, scheme, width < 500).new_page())
         visits.append(seen)
         page = seen.page
+        page.set_viewport_size({"width": width, "height": height})
         page.on("request", lambda request: _note_outside(seen, request.url, url))
         page.on("console", lambda message: seen.errors.append(message.text) if message.type == "error" else None)
         page.on("pageerror", lambda error: seen.errors.append(str(error)))
@@ -97,7 +117,7 @@ def visit(browser: Browser, url: str) -> Iterator[Callable[..., Visit]]:
 
     yield open_tab
     for seen in visits:
-        seen.page.context.close()
+        seen.page.close()
         assert seen.errors == []
         assert seen.outside == []
 

@@ -45,26 +45,26 @@ def test_a_run_is_kept_found_exported_reopened_and_deleted(visit, tmp_path):
     page = visit().page
     while page.locator("#board .card").count() > 1:
         page.locator("#board .card").last.locator(".remove").click()
-    page.locator("#question-A textarea").fill("What is a lighthouse?")
+    page.locator("#question-A textarea").fill("What is a heliograph?")
     page.locator("#max_new_tokens-A input").fill("6")
     page.click("#run")
     expect(page.locator("#summary .meta")).to_be_visible()
     open_tab(page)
     expect(page.locator("#history-keep input")).to_be_checked()
-    page.locator("#history-search textarea, #history-search input").first.fill("lighthouse")
+    page.locator("#history-search textarea, #history-search input").first.fill("heliograph")
     run = page.locator(".runs button").first
-    expect(run).to_contain_text("What is a lighthouse?")
+    expect(run).to_contain_text("What is a heliograph?")
     run.click()
-    expect(page.locator("#history-detail .question")).to_have_text("What is a lighthouse?")
+    expect(page.locator("#history-detail .question")).to_have_text("What is a heliograph?")
     expect(page.locator("#history-detail svg path")).not_to_have_count(0)
     record = from_json(saved(page, "json"))
-    assert record.board.cards["A"].question == "What is a lighthouse?"
+    assert record.board.cards["A"].question == "What is a heliograph?"
     assert len(record.answers[0]["token_ids"]) <= 6
     assert "<svg" in saved(page, "html")
     assert saved(page, "csv").count("\n") == 2
     page.click("#history-open")
     expect(page.locator("#question-A textarea")).to_be_visible()
-    expect(page.locator("#question-A textarea")).to_have_value("What is a lighthouse?")
+    expect(page.locator("#question-A textarea")).to_have_value("What is a heliograph?")
     expect(page.locator("#note")).to_contain_text("These are the cards of the run")
     open_tab(page)
     page.click("#history-delete")
@@ -85,9 +85,9 @@ def test_imported_runs_are_compared_word_by_word_and_hostile_text_is_text(visit,
     expect(page.locator("#history-detail ins")).to_have_text("was")
     bring(page, tmp_path / "c.json", "{}")
     expect(page.locator("#history-note .mistake")).to_contain_text("kev-run")
+    assert page.title() == title
     page.locator("#language label", has_text="中文").click()
     expect(page.locator("#history-detail")).to_contain_text(say(ZH, "compare.only"))
-    assert page.title() == title
     assert page.locator("img[src='x']").count() == 0
 
 
@@ -121,7 +121,10 @@ def test_copied_code_names_this_page(visit, url, tmp_path):
     code = page.evaluate("navigator.clipboard.readText()")
     assert f'Client("{url.rstrip("/")}")' in code
     page.click("#history-curl")
-    page.wait_for_function("async () => (await navigator.clipboard.readText()).startsWith('event=')")
+    page.evaluate("""async () => {
+        const copied = async () => (await navigator.clipboard.readText()).startsWith("event=");
+        while (!await copied()) await new Promise(then => setTimeout(then, 50));
+    }""")
     assert json.dumps("Where?") in page.evaluate("navigator.clipboard.readText()")
 
 

@@ -13,6 +13,7 @@ from playwright.sync_api import Page, expect
 
 from app import render
 from app.i18n import EN, say
+from app.run_view import RunView
 from kev_engine import StepPlan, pack
 from kev_engine.isolation import mask
 from kev_engine.isolation.plan import Chunk
@@ -45,10 +46,23 @@ def test_the_picture_reads_what_the_rule_reads(visit):
         assert np.array_equal(story, mask.dense(grown))
 
 
-@pytest.mark.parametrize("seed", range(6))
-def test_any_step_of_the_scrubber_reads_what_its_plan_read(visit, seed):
+def test_any_step_of_the_scrubber_reads_what_its_plan_read(visit):
     """Steps are told as stretches; whichever is chosen, its cells are those of the plan that was executed."""
     page = visit().page
+    for seed in range(6):
+        view, plans = decoded(seed)
+        show(page, view)
+        for index, plan in enumerate(plans):
+            rows = np.repeat(np.arange(len(plan.chunks), dtype=np.int32), [chunk.num_new for chunk in plan.chunks])
+            expected = mask.dense_step(replace(plan, segment_ids=rows))
+            drawn = ask(page, f"""() => {{ const step = {CANVAS}.kev.step({index + 3});
+                return Array.from({{ length: step.rows }}, (_, row) => Array.from({{ length: step.columns }},
+                (_, key) => step.reads(row, key))); }}""")
+            assert np.array_equal(drawn, expected), (seed, index)
+
+
+def decoded(seed: int) -> tuple[RunView, list[StepPlan]]:
+    """A random run after six steps in which some leave early, and the plans of its prefill and these steps."""
     chance = random.Random(seed)
     lengths, parents, _ = random_tree(seed)
     view = view_of(lengths, parents, [0] * len(lengths))
@@ -62,14 +76,7 @@ def test_any_step_of_the_scrubber_reads_what_its_plan_read(visit, seed):
             lengths[k] += 1
         plans.append(StepPlan(chunks, *[NONE] * 7, 16))
         view = view.after(replace(view.step, index=4 + index, plan=plans[-1], segments=tuple(alive)))
-    show(page, view)
-    for index, plan in enumerate(plans):
-        rows = np.repeat(np.arange(len(plan.chunks), dtype=np.int32), [chunk.num_new for chunk in plan.chunks])
-        expected = mask.dense_step(replace(plan, segment_ids=rows))
-        drawn = ask(page, f"""() => {{ const step = {CANVAS}.kev.step({index + 3});
-            return Array.from({{ length: step.rows }}, (_, row) => Array.from({{ length: step.columns }},
-            (_, key) => step.reads(row, key))); }}""")
-        assert np.array_equal(drawn, expected)
+    return view, plans
 
 
 def test_thirty_two_thousand_tokens_take_less_than_a_frame(visit):

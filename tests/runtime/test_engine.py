@@ -22,7 +22,7 @@ FAMILIES = ("llama", "qwen2", "qwen3", "glm4", "gemma3", "mistral")
 CONTEXT = "The river Aral flows north for 412 kilometres, past the mill towns and out to the sea. "
 
 
-def questions(count: int = 8, new_tokens: int = 12) -> list[Question]:
+def questions(count: int = 8, new_tokens: int = 8) -> list[Question]:
     return [
         Question(f"q{index}", f"What does sentence {index} say?", context=CONTEXT * (1 + index % 4),
                  max_new_tokens=new_tokens)
