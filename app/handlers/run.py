@@ -39,7 +39,7 @@ TICK_SECONDS = 0.1
 TEXTS = "texts"
 """The name under which a screen carries the prompt's token texts, sent once a run."""
 
-_AT_ONCE = (PlanMade, Finished, Refused, RunFinished)
+_AT_ONCE = (PlanMade, Finished, Refused)
 
 Change = Mapping[str, str]
 
@@ -121,10 +121,12 @@ class RunHandlers:
         finally:
             stream, session.stream = session.stream, None
             stream.close()
-        self._explain(session, info)
-        yield from self._news(session, shown)
+        # Kept before its end is shown: who looks for the run then finds it, and who leaves then does not lose it.
         if self.history is not None:
             self.history.keep(session, board, parsed, info)
+        yield from self._news(session, shown)
+        self._explain(session, info)
+        yield from self._news(session, shown)
 
     def _explain(self, session: Session, info: EngineInfo) -> None:
         """What the run's figures say, if it came to an end; the machine is measured the first time."""
@@ -145,6 +147,7 @@ class RunHandlers:
         return alone if seed is None or letter not in alone.cards else alone.with_card(letter, seed=str(seed))
 
     def _watch(self, session: Session, shown: dict[str, str], info: EngineInfo) -> Iterator[Change]:
+        """The run while it goes on; its end is in the view and not yet shown."""
         assert session.stream is not None
         drawn_at = 0.0
         try:
@@ -154,13 +157,14 @@ class RunHandlers:
                 session.view = session.view.after(event)
                 if isinstance(event, PlanMade | RunFinished):
                     session.view = replace(session.view, memory=self._memory())
+                if isinstance(event, RunFinished):
+                    return
                 now = time.monotonic()
                 if isinstance(event, _AT_ONCE) or now - drawn_at >= TICK_SECONDS:
                     drawn_at = now
                     yield from self._news(session, shown, event)
         except Exception as error:
             session.view = _ended(session.view, failure(error))
-            yield from self._news(session, shown)
 
     def audit(self, session: Session, board: Board) -> Iterator[Change]:
         """Prove the isolation of the board's cards; answers that stand in them stay."""

@@ -7,7 +7,9 @@ from itertools import pairwise
 
 from app.board import Board, CardValues, SharedValues
 from app.handlers import run
+from app.handlers.history import HistoryHandlers
 from app.handlers.run import TEXTS, RunHandlers
+from app.history import RunLog
 from app.i18n import EN, ZH, say
 from app.render.mask import TEXT_BORDER
 from app.session import Session
@@ -22,6 +24,17 @@ def final(changes):
     for change in changes:
         screen.update(change)
     return screen
+
+
+def test_whoever_sees_a_run_ended_finds_it_kept_and_may_leave(tiny_engine, tmp_path):
+    log = RunLog(tmp_path / "home" / "history.sqlite")
+    session = Session("preset.secrets")
+    changes = RunHandlers(tiny_engine, history=HistoryHandlers(log)).run(session, Board({"A": CARD}))
+    for _ in changes:
+        if session.view.run is not None:
+            break
+    changes.close()
+    assert log.search("Who").total == 1
 
 
 def test_a_run_fills_cards_mask_gauge_and_summary(tiny_engine):

@@ -45,7 +45,6 @@ def test_a_run_is_kept_found_exported_reopened_and_deleted(visit, tmp_path):
     page = visit().page
     while page.locator("#board .card").count() > 1:
         page.locator("#board .card").last.locator(".remove").click()
-    page.wait_for_timeout(1000)  # what is typed while the server still answers the removal may be lost
     page.locator("#question-A textarea").fill("What is a heliograph?")
     page.locator("#max_new_tokens-A input").fill("6")
     page.click("#run")
