@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
 from app import adapters_form, render
@@ -14,6 +14,7 @@ from app.adapters_form import AdapterForm, AdaptersFixed
 from app.adapters_view import BASE_ID
 from app.board import Board, CardValues
 from app.forms import LOCAL, PUBLIC, Limits, parse_all
+from app.handlers.progress import newest
 from app.handlers.run import TICK_SECONDS, failure
 from app.i18n import say
 from app.live_engine import LiveEngine
@@ -174,7 +175,7 @@ class AdapterHandlers:
 
         threading.Thread(target=load, name="kev-adapter", daemon=True).start()
         while True:
-            step = _newest(steps)
+            step = newest(steps)
             yield step
             if not isinstance(step, tuple):
                 return
@@ -200,15 +201,6 @@ class AdapterHandlers:
         shown.update(changed)
         return changed
 
-
-def _newest(steps: SimpleQueue[Progress | AdapterInfo | KevError]) -> Progress | AdapterInfo | KevError:
-    """Waits for a step; of several that wait, the last."""
-    step = steps.get()
-    while True:
-        try:
-            step = steps.get_nowait()
-        except Empty:
-            return step
 
 
 def _progress(step: Progress) -> Told:

@@ -6,9 +6,10 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
+from app.handlers.progress import newest
 from app.handlers.run import TICK_SECONDS, failure
 from app.told import Told
 from kev_engine import Engine, EngineConfig, KevError
@@ -69,7 +70,7 @@ class ModelHandlers:
         # A thread of its own: the model arrives even if the tab that asked for it is closed.
         threading.Thread(target=self._load, args=(spec, steps), name="kev-model", daemon=True).start()
         while True:
-            step = _newest(steps)
+            step = newest(steps)
             yield step
             if isinstance(step, KevError) or step.key == "model.loaded":
                 return
@@ -106,13 +107,3 @@ def _progress(spec: str, needed: int | None, stage: str, done: int, total: int) 
         return Told("model.downloading", {"name": spec, "done": done, "total": total})
     return Told("model.converting" if stage == "convert" else "model.reading",
                 {"name": spec, "needed": needed, "done": done, "total": total})
-
-
-def _newest(steps: SimpleQueue[Told | KevError]) -> Told | KevError:
-    """Waits for a step; of several that wait, the last."""
-    step = steps.get()
-    while True:
-        try:
-            step = steps.get_nowait()
-        except Empty:
-            return step
