@@ -31,7 +31,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--model", help="embedded, a folder, hf:owner/name, modelscope:owner/name or gguf:path")
     parser.add_argument("--backend", help="attention backend: flash, segment or dense")
     parser.add_argument("--device", help="auto, cpu or cuda")
-    parser.add_argument("--dtype", help="of the weights: float32, bfloat16 or float16")
+    parser.add_argument("--dtype", help="of the weights: float32, bfloat16, float16 or int8")
     parser.add_argument("--kv-dtype", help="of keys and values: float32, bfloat16 or int8")
     parser.add_argument("--threads", type=int, help="CPU threads of the model")
     parser.add_argument("--kv-budget", type=int, metavar="BYTES", help="memory for keys and values")

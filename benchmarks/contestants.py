@@ -162,10 +162,10 @@ class Peft:
 class Kev:
     """The engine of this repository."""
 
-    def __init__(self, threads: int, adapters: dict[str, str]) -> None:
+    def __init__(self, threads: int, adapters: dict[str, str], dtype: str = "float32") -> None:
         # Without the prefix cache: one contestant's prompts must not spare the next one's.
         self.engine = Engine(EngineConfig.from_env(
-            threads=threads, adapters=adapters, kv_budget_bytes=1 << 30, prefix_cache_bytes=0
+            threads=threads, adapters=adapters, dtype=dtype, kv_budget_bytes=1 << 30, prefix_cache_bytes=0
         ))
 
     def ask(self, work: Work) -> Answers:

@@ -16,7 +16,7 @@ from kev_engine.config import POLICIES, EngineConfig
 from kev_engine.errors import InvalidField, KevError
 from kev_engine.isolation.faults import FAULTS
 from kev_engine.runtime.audit import Audit
-from kev_engine.runtime.budget import DTYPES, KV_DTYPES
+from kev_engine.runtime.budget import KV_DTYPES, WEIGHT_DTYPES
 from kev_engine.runtime.engine import Engine
 from kev_engine.runtime.profile import table
 from kev_engine.runtime.questions_file import QuestionsFile, ask_file, read_questions, run_json
@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
         command.add_argument("--model", metavar="M", help="embedded, a folder, hf:…, modelscope:… or gguf:…")
         command.add_argument("--backend", metavar="B", help="flash, segment or dense")
         command.add_argument("--device", metavar="D", help="auto, cpu or cuda")
-        command.add_argument("--dtype", metavar="T", help=f"of the weights: {', '.join(DTYPES)}")
+        command.add_argument("--dtype", metavar="T", help=f"of the weights: {', '.join(WEIGHT_DTYPES)}")
         command.add_argument("--kv-dtype", metavar="T", help=f"of keys and values: {', '.join(KV_DTYPES)}")
         command.add_argument("--threads", type=int, metavar="N")
         command.add_argument("--kv-budget", type=int, metavar="BYTES", dest="kv_budget_bytes")

@@ -20,7 +20,8 @@ HUB_NAMES = ("huggingface", "modelscope")
 class EngineConfig:
     """Settings of one engine, frozen at its start.
 
-    `kv_dtype` None means: keys and values in `dtype`. `kv_budget_bytes` None means: derived from free memory at load.
+    `dtype` "int8" keeps the matrices in 8 bits and computes in float32 (on CUDA in bfloat16). `kv_dtype` None means:
+    keys and values in what is computed in. `kv_budget_bytes` None means: derived from free memory at load.
     `block_size` None means: 16 tokens, or what the backend's pages demand. `token_budget` is the most new tokens one
     forward takes; prompts beyond it enter in chunks, and beside questions that decode at most `prefill_chunk` prompt
     tokens do. `policy` says who is admitted first (runtime/policy.py). `prefix_cache_bytes` is the most KV memory that

@@ -22,6 +22,7 @@ from torch import nn
 from kev_engine.adapters.files import MAX_WEIGHTS_BYTES, AdapterFiles, read_files
 from kev_engine.adapters.reasons import refusal
 from kev_engine.adapters.settings import LoraSettings, embedding_features, features, parse
+from kev_engine.models.groups import round_groups
 
 PREFIX = "base_model.model."
 KEY = re.compile(r"(?P<module>.+)\.lora_((?P<half>[AB])\.weight|embedding_(?P<row_half>[AB]))")
@@ -167,10 +168,14 @@ def _is_copy_of_base(key: str, tensor: torch.Tensor, model: nn.Module, name: str
     if found is None:
         return False
     try:
-        own = model.get_parameter(f"{found['module']}.weight").detach()
+        own = model.get_parameter(f"{found['module']}.weight").detach().cpu()
     except AttributeError:
         return False
-    if own.shape != tensor.shape or not torch.equal(own.cpu().to(tensor.dtype), tensor):
+    if own.dtype == torch.int8 and own.shape == tensor.shape:
+        is_own = torch.equal(own, round_groups(tensor)[0])
+    else:
+        is_own = own.shape == tensor.shape and torch.equal(own.to(tensor.dtype), tensor)
+    if not is_own:
         raise refusal(name, "own_copy", key=key)
     return True
 
@@ -222,7 +227,10 @@ def _module(model: nn.Module, name: str) -> nn.Module | None:
 
 
 def _dtype(module: nn.Module) -> torch.dtype:
-    return next(module.parameters()).dtype
+    """What the module computes in."""
+    groups = getattr(module, "groups", None)  # of int8 weights
+    dtype: torch.dtype = next(module.parameters()).dtype if groups is None else groups.scale.dtype
+    return dtype
 
 
 def _names_of(dtypes: Iterable[torch.dtype]) -> str:

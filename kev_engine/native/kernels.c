@@ -15,23 +15,14 @@
 #define LANES 8
 #define COLS 3
 #define ROWS 4
-#define BLOCK 48
 #define PANEL 8
+#define WORTH_SHARING 65536 /* numbers; fewer are done before a second thread has woken up */
+#define SMALLEST 1e-30f /* a row of smaller numbers counts as zero */
 typedef float vec __attribute__((vector_size(4 * LANES), aligned(4)));
-typedef int8_t vec_i8 __attribute__((vector_size(LANES), aligned(1)));
 typedef int32_t vec_i32 __attribute__((vector_size(4 * LANES)));
 #define INLINE static inline __attribute__((always_inline))
 
 INLINE vec load(const float *from) { return *(const vec *)from; }
-
-INLINE vec load_i8(const int8_t *from)
-{
-#ifdef __AVX2__ /* GCC 12 takes eight bytes apart one by one */
-    return (vec)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i_u *)from)));
-#else
-    return __builtin_convertvector(*(const vec_i8 *)from, vec);
-#endif
-}
 
 INLINE float sum(vec v)
 {
@@ -41,42 +32,36 @@ INLINE float sum(vec v)
 }
 
 /* rows × cols of out = x wᵀ: `cols` rows of w against `rows` rows of x, all over k. */
-#define TILE(NAME, TYPE, LOAD)                                                                                        \
-    INLINE void NAME(const TYPE *w, const float *x, float *out, int64_t k, int64_t n, const int cols, const int rows, \
-                     const float *scale, const float *bias)                                                           \
-    {                                                                                                                 \
-        vec acc[COLS][ROWS];                                                                                          \
-        _Pragma("GCC unroll 8") for (int c = 0; c < cols; c++)                                                        \
-            _Pragma("GCC unroll 8") for (int r = 0; r < rows; r++)                                                    \
-                acc[c][r] = (vec){0};                                                                                 \
-        int64_t t = 0;                                                                                                \
-        for (; t + LANES <= k; t += LANES) {                                                                          \
-            vec wide[COLS];                                                                                           \
-            _Pragma("GCC unroll 8") for (int c = 0; c < cols; c++)                                                    \
-                wide[c] = LOAD(w + c * k + t);                                                                        \
-            _Pragma("GCC unroll 8") for (int r = 0; r < rows; r++) {                                                  \
-                vec mine = load(x + r * k + t);                                                                       \
-                _Pragma("GCC unroll 8") for (int c = 0; c < cols; c++)                                                \
-                    acc[c][r] += wide[c] * mine;                                                                      \
-            }                                                                                                         \
-        }                                                                                                             \
-        _Pragma("GCC unroll 8") for (int c = 0; c < cols; c++)                                                        \
-            _Pragma("GCC unroll 8") for (int r = 0; r < rows; r++) {                                                  \
-                float total = sum(acc[c][r]);                                                                         \
-                for (int64_t rest = t; rest < k; rest++)                                                              \
-                    total += (float)w[c * k + rest] * x[r * k + rest];                                                \
-                out[r * n + c] = total * (scale ? scale[c] : 1.0f) + (bias ? bias[c] : 0.0f);                         \
-            }                                                                                                         \
+INLINE void tile_f32(const float *w, const float *x, float *out, int64_t k, int64_t n, const int cols, const int rows,
+                     const float *bias)
+{
+    vec acc[COLS][ROWS];
+    _Pragma("GCC unroll 8") for (int c = 0; c < cols; c++)
+        _Pragma("GCC unroll 8") for (int r = 0; r < rows; r++)
+            acc[c][r] = (vec){0};
+    int64_t t = 0;
+    for (; t + LANES <= k; t += LANES) {
+        vec wide[COLS];
+        _Pragma("GCC unroll 8") for (int c = 0; c < cols; c++)
+            wide[c] = load(w + c * k + t);
+        _Pragma("GCC unroll 8") for (int r = 0; r < rows; r++) {
+            vec mine = load(x + r * k + t);
+            _Pragma("GCC unroll 8") for (int c = 0; c < cols; c++)
+                acc[c][r] += wide[c] * mine;
+        }
     }
+    _Pragma("GCC unroll 8") for (int c = 0; c < cols; c++)
+        _Pragma("GCC unroll 8") for (int r = 0; r < rows; r++) {
+            float total = sum(acc[c][r]);
+            for (int64_t rest = t; rest < k; rest++)
+                total += w[c * k + rest] * x[r * k + rest];
+            out[r * n + c] = total + (bias ? bias[c] : 0.0f);
+        }
+}
 
-TILE(tile_f32, float, load)
-TILE(tile_i8, int8_t, load_i8)
-
-/* out [m, n] = x [m, k] times wᵀ (w [n, k]), times scale [n], plus bias [n]; scale and bias may be absent. A block of w
-   stays in the second-level cache while all of x passes by, a panel of x in the first. */
-#define PRODUCT(NAME, TYPE, TILE_OF)                                                                                  \
-    void NAME(const TYPE *w, const float *x, float *out, const float *scale, const float *bias, int64_t m, int64_t n, \
-              int64_t k, int threads)                                                                                 \
+/* A block of w stays in the second-level cache while all of x passes by, a panel of x in the first. TILE(j, i, cols,
+   rows) computes the columns from j on for the rows from i on. */
+#define WALK(TILE, COLS, BLOCK)                                                                                       \
     {                                                                                                                 \
         const int64_t blocks = (n + BLOCK - 1) / BLOCK;                                                               \
         _Pragma("omp parallel for num_threads(threads) schedule(static)") for (int64_t b = 0; b < blocks; b++)        \
@@ -86,26 +71,130 @@ TILE(tile_i8, int8_t, load_i8)
                 int64_t last = p + PANEL < m ? p + PANEL : m;                                                         \
                 for (int64_t j = b * BLOCK, width; j < end; j += width) {                                             \
                     width = end - j >= COLS ? COLS : 1;                                                               \
-                    const TYPE *mine = w + j * k;                                                                     \
-                    const float *s = scale ? scale + j : NULL, *c = bias ? bias + j : NULL;                           \
                     for (int64_t i = p, height; i < last; i += height) {                                              \
                         height = last - i >= ROWS ? ROWS : 1;                                                         \
                         if (width == COLS && height == ROWS)                                                          \
-                            TILE_OF(mine, x + i * k, out + i * n + j, k, n, COLS, ROWS, s, c);                        \
+                            TILE(j, i, COLS, ROWS);                                                                   \
                         else if (width == COLS)                                                                       \
-                            TILE_OF(mine, x + i * k, out + i * n + j, k, n, COLS, 1, s, c);                           \
+                            TILE(j, i, COLS, 1);                                                                      \
                         else if (height == ROWS)                                                                      \
-                            TILE_OF(mine, x + i * k, out + i * n + j, k, n, 1, ROWS, s, c);                           \
+                            TILE(j, i, 1, ROWS);                                                                      \
                         else                                                                                          \
-                            TILE_OF(mine, x + i * k, out + i * n + j, k, n, 1, 1, s, c);                              \
+                            TILE(j, i, 1, 1);                                                                         \
                     }                                                                                                 \
                 }                                                                                                     \
             }                                                                                                         \
         }                                                                                                             \
     }
 
-PRODUCT(product_f32, float, tile_f32)
-PRODUCT(product_i8, int8_t, tile_i8)
+/* out [m, n] = x [m, k] times wᵀ (w [n, k]), plus bias [n], which may be absent. */
+void product_f32(const float *w, const float *x, float *out, const float *bias, int64_t m, int64_t n, int64_t k,
+                 int threads)
+{
+#define AT(j, i, cols, rows) \
+    tile_f32(w + (j) * k, x + (i) * k, out + (i) * n + (j), k, n, cols, rows, bias ? bias + (j) : NULL)
+    WALK(AT, COLS, 48)
+#undef AT
+}
+
+/* Weights of 8 bits in groups of GROUP, each with a scale and a base (w = scale · q + base), against rows of 16 bits: a
+   group's products are summed as whole numbers, which no order can change. */
+#define GROUP 32
+#define COLS_I8 2 /* a sum of two products needs a register of its own before it is added */
+#define LARGEST 32767
+
+/* A row of x in whole numbers: x = worth · rounded, and the sum of each group of them. */
+typedef struct {
+    int16_t *rounded;
+    float *sums, *worth;
+} whole_rows;
+
+INLINE void tile_i8(const int8_t *w, whole_rows x, float *out, int64_t k, int64_t n, const int cols, const int rows,
+                    const float *scale, const float *base, const float *bias)
+{
+    const int64_t groups = (k + GROUP - 1) / GROUP, full = k / GROUP;
+    vec acc[COLS_I8][ROWS];
+    _Pragma("GCC unroll 8") for (int c = 0; c < cols; c++)
+        _Pragma("GCC unroll 8") for (int r = 0; r < rows; r++)
+            acc[c][r] = (vec){0};
+    int64_t g = 0;
+#ifdef __AVX2__
+    for (; g < full; g++)
+        _Pragma("GCC unroll 8") for (int c = 0; c < cols; c++) {
+            const __m128i *from = (const __m128i *)(w + c * k + g * GROUP);
+            __m256i low = _mm256_cvtepi8_epi16(_mm_loadu_si128(from));
+            __m256i high = _mm256_cvtepi8_epi16(_mm_loadu_si128(from + 1));
+            vec step = (vec)_mm256_broadcast_ss(scale + c * groups + g);
+            _Pragma("GCC unroll 8") for (int r = 0; r < rows; r++) {
+                const __m256i *mine = (const __m256i *)(x.rounded + r * k + g * GROUP);
+                __m256i both = _mm256_add_epi32(_mm256_madd_epi16(low, _mm256_loadu_si256(mine)),
+                                                _mm256_madd_epi16(high, _mm256_loadu_si256(mine + 1)));
+                acc[c][r] += (vec)_mm256_cvtepi32_ps(both) * step;
+            }
+        }
+#endif
+    float total[COLS_I8][ROWS] = {{0}};
+    for (; g < groups; g++) /* the last, if it is not full; all, on another kind of CPU */
+        for (int c = 0; c < cols; c++)
+            for (int r = 0; r < rows; r++) {
+                int32_t whole = 0;
+                for (int64_t t = g * GROUP; t < k && t < (g + 1) * GROUP; t++)
+                    whole += (int32_t)w[c * k + t] * x.rounded[r * k + t];
+                total[c][r] += (float)whole * scale[c * groups + g];
+            }
+    for (g = 0; g + LANES <= groups; g += LANES)
+        _Pragma("GCC unroll 8") for (int c = 0; c < cols; c++)
+            _Pragma("GCC unroll 8") for (int r = 0; r < rows; r++)
+                acc[c][r] += load(base + c * groups + g) * load(x.sums + r * groups + g);
+    _Pragma("GCC unroll 8") for (int c = 0; c < cols; c++)
+        _Pragma("GCC unroll 8") for (int r = 0; r < rows; r++) {
+            float whole = total[c][r] + sum(acc[c][r]);
+            for (int64_t rest = g; rest < groups; rest++)
+                whole += base[c * groups + rest] * x.sums[r * groups + rest];
+            out[r * n + c] = whole * x.worth[r] + (bias ? bias[c] : 0.0f);
+        }
+}
+
+/* Each row of x [m, k] in whole numbers; one that has a NaN or an infinity is worth NaN, and so is all it gives. */
+INLINE void make_whole(const float *x, whole_rows out, int64_t m, int64_t k, int threads)
+{
+    const int64_t groups = (k + GROUP - 1) / GROUP;
+#pragma omp parallel for num_threads(threads) if (m * k > WORTH_SHARING) schedule(static)
+    for (int64_t r = 0; r < m; r++) {
+        const float *mine = x + r * k;
+        float top = 0, all = 0;
+        for (int64_t t = 0; t < k; t++) {
+            float size = fabsf(mine[t]);
+            top = size > top ? size : top;
+            all += size * 0.0f; /* stays 0 unless a number is no number */
+        }
+        float factor = all == 0 && top >= SMALLEST ? LARGEST / top : 0.0f;
+        out.worth[r] = all == 0 ? top / LARGEST : NAN;
+        for (int64_t t = 0; t < k; t++)
+            out.rounded[r * k + t] = all == 0 ? (int16_t)(int32_t)rintf(mine[t] * factor) : 0;
+        for (int64_t g = 0; g < groups; g++) {
+            int32_t total = 0;
+            for (int64_t t = g * GROUP; t < k && t < (g + 1) * GROUP; t++)
+                total += out.rounded[r * k + t];
+            out.sums[r * groups + g] = (float)total;
+        }
+    }
+}
+
+/* out [m, n] = x [m, k] times wᵀ, w = q [n, k] · scale + base [n, groups], plus bias [n], which may be absent. rounded
+   [m, k], sums [m, groups] and worth [m] are room for x in whole numbers. */
+void product_i8(const int8_t *w, const float *x, float *out, const float *scale, const float *base, const float *bias,
+                int16_t *rounded, float *sums, float *worth, int64_t m, int64_t n, int64_t k, int threads)
+{
+    const int64_t groups = (k + GROUP - 1) / GROUP;
+    whole_rows whole = {rounded, sums, worth};
+    make_whole(x, whole, m, k, threads);
+#define AT(j, i, cols, rows)                                                                                          \
+    tile_i8(w + (j) * k, (whole_rows){rounded + (i) * k, sums + (i) * groups, worth + (i)}, out + (i) * n + (j), k, n, \
+            cols, rows, scale + (j) * groups, base + (j) * groups, bias ? bias + (j) : NULL)
+    WALK(AT, COLS_I8, 192)
+#undef AT
+}
 
 /* eˣ for x ≤ 0: 2ⁿ · 2ᶠ with n + f = x log₂ e, the second factor by its series to the 7th power. */
 INLINE vec exp_below(vec x)
@@ -196,8 +285,6 @@ void attend_f32(const float *query, const float *keys, const float *values, floa
         free(scores);
     }
 }
-
-#define WORTH_SHARING 65536 /* numbers; fewer are done before a second thread has woken up */
 
 /* out = x / √(mean x² + eps) · weight, for each of `rows` rows of `size` numbers. */
 void norm_f32(const float *x, const float *weight, float *out, int64_t rows, int64_t size, float eps, int threads)

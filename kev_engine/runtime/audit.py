@@ -26,6 +26,7 @@ from kev_engine.isolation.faults import Fault
 from kev_engine.isolation.layout import PackedLayout
 from kev_engine.isolation.mask import count_allowed, dense_step
 from kev_engine.isolation.plan import StepPlan
+from kev_engine.models.int8 import has_int8
 from kev_engine.runtime.events import SegmentInfo
 from kev_engine.runtime.model_runner import ModelRunner
 from kev_engine.runtime.scheduler import Scheduled, Scheduler
@@ -207,7 +208,8 @@ class Auditor:
 
     @property
     def _is_exact(self) -> bool:
-        return self.shape.dtype == self.shape.stored == torch.float32
+        is_float32 = self.shape.dtype == self.shape.stored == torch.float32
+        return is_float32 and not has_int8(self.unbroken.model)
 
     def _bound(self, asked: Many[Subject], alone: Many[torch.Tensor]) -> float:
         """How far packed logits may lie from lone ones; the noise floor is measured without any neighbour."""

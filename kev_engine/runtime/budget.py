@@ -12,7 +12,9 @@ from kev_engine.errors import InvalidField, ModelUnsupported, NotEnoughSpace
 from kev_engine.models.memory import available_bytes
 from kev_engine.native.kernels import Kernels, NoKernels, load_kernels
 
+INT8 = "int8"
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+WEIGHT_DTYPES = (*DTYPES, INT8)
 KV_DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "int8": torch.int8}
 """What keys and values of any model can be kept in; float16, which may overflow, only those of a float16 model."""
 KERNELS = ("auto", "native", "torch")
@@ -37,18 +39,22 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def pick_dtype(name: str) -> torch.dtype:
-    if name not in DTYPES:
-        raise InvalidField("dtype", name, f"it must be one of {', '.join(DTYPES)}")
-    return DTYPES[name]
+def pick_dtype(name: str, device: torch.device) -> torch.dtype:
+    """What a model of this dtype computes in: itself, and with int8 weights what the device is fast at."""
+    if name not in WEIGHT_DTYPES:
+        raise InvalidField("dtype", name, f"it must be one of {', '.join(WEIGHT_DTYPES)}")
+    return DTYPES[name] if name != INT8 else torch.bfloat16 if device.type == "cuda" else torch.float32
 
 
-def pick_kv_dtype(name: str | None, dtype: str) -> torch.dtype:
-    """What keys and values are kept in: what was asked for, else the model's `dtype`."""
-    allowed = {**KV_DTYPES, dtype: pick_dtype(dtype)}
-    if name is not None and name not in allowed:
+def pick_kv_dtype(name: str | None, dtype: str, device: torch.device) -> torch.dtype:
+    """What keys and values are kept in: what was asked for, else what the model computes in."""
+    computed = pick_dtype(dtype, device)
+    allowed = KV_DTYPES if dtype == INT8 else {**KV_DTYPES, dtype: computed}
+    if name is None:
+        return computed
+    if name not in allowed:
         raise InvalidField("kv_dtype", name, f"with dtype {dtype} it must be one of {', '.join(allowed)}")
-    return allowed[name or dtype]
+    return allowed[name]
 
 
 def pick_kernels(name: str, home: Path, device: torch.device, dtype: torch.dtype) -> tuple[Kernels | None, str]:

@@ -22,6 +22,7 @@ from kev_engine.cache.storage import KVShape, KVStorage
 from kev_engine.config import EngineConfig
 from kev_engine.errors import EngineBusy, EngineClosed, KevError, TooManyQuestions
 from kev_engine.isolation.faults import fault_named
+from kev_engine.models.int8 import use_int8, weight_bytes
 from kev_engine.models.load import load
 from kev_engine.models.memory import available_bytes
 from kev_engine.models.prepare import prepare
@@ -127,8 +128,8 @@ class Engine:
             torch.set_num_threads(self.config.threads)
         register()
         device = budget.pick_device(self.config.device)
-        dtype = budget.pick_dtype(self.config.dtype)
-        kv_dtype = budget.pick_kv_dtype(self.config.kv_dtype, self.config.dtype)
+        dtype = budget.pick_dtype(self.config.dtype, device)
+        kv_dtype = budget.pick_kv_dtype(self.config.kv_dtype, self.config.dtype, device)
         source = resolve(self.config.model, self.config.home, progress, self.config.hub)
         loaded = load(source, dtype, device, progress, attn_implementation=ATTN_IMPLEMENTATION)
         facts = loaded.facts
@@ -137,14 +138,15 @@ class Engine:
         self.temperature = Temperature(self.config.temperature)
         self._shape = KVShape(facts.num_layers, facts.num_kv_heads, facts.head_dim, dtype, kv_dtype)
         kernels, kernels_reason = budget.pick_kernels(self.config.kernels, self.config.home, device, dtype)
+        untrained = untrained_ids(loaded.model.get_input_embeddings().weight, facts.stop_token_ids)
         prepare(loaded.model, kernels)
+        if self.config.dtype == budget.INT8:
+            use_int8(loaded.model, kernels)
         backend, reason = budget.pick_backend(self.config.backend, facts.needs, device, self._shape, kernels)
         block_size = budget.pick_block_size(self.config.block_size, backend)
         block_bytes = self._shape.bytes_per_token * block_size
         num_blocks = budget.num_blocks(self.config.kv_budget_bytes, block_bytes, device)
         self._pool = BlockPool(num_blocks, block_size)
-        rows = loaded.model.get_input_embeddings().weight
-        untrained = untrained_ids(rows, facts.stop_token_ids)
         self.adapters = AdapterPool(loaded.model, self.config.adapter_pool_size, untrained)
         router = attach(loaded.model, self.adapters)
         self._runner = ModelRunner(loaded.model, backend, router, frozenset(facts.layer_windows), device)
@@ -153,11 +155,11 @@ class Engine:
                               identity(loaded, self._shape.stored))
         self.info = EngineInfo(
             model=source.name, digest=source.digest, backend=backend.name, backend_reason=reason,
-            dtype=self.config.dtype, kv_dtype=self.config.kv_dtype or self.config.dtype, device=str(device),
+            dtype=self.config.dtype, kv_dtype=str(kv_dtype).removeprefix("torch."), device=str(device),
             threads=torch.get_num_threads(), max_context=facts.max_context, vocab_size=facts.vocab_size,
             kv_bytes_budget=self._pool.num_usable * block_bytes, bytes_per_token=self._shape.bytes_per_token,
             block_size=block_size, load_seconds=loaded.seconds,
-            weight_bytes=sum(weight.nbytes for weight in loaded.model.parameters()), kernels=kernels_reason,
+            weight_bytes=weight_bytes(loaded.model), kernels=kernels_reason,
             body_weights=_body_weights(loaded.model),
             head_weights=loaded.model.get_output_embeddings().weight.numel(),
             num_layers=facts.num_layers, num_heads=facts.num_heads, head_dim=facts.head_dim,
@@ -347,7 +349,7 @@ class Engine:
         """What this device reaches, measured once, while no run is active; the first caller waits for that."""
         if self._machine is None:
             done: Future[machines.Machine] = Future()
-            device, dtype = torch.device(self.info.device), budget.pick_dtype(self.config.dtype)
+            device, dtype = torch.device(self.info.device), self._shape.dtype
             self._worker.send(Job(lambda: machines.measure(device, dtype), done))
             self._machine = done.result()
         return self._machine

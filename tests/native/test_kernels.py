@@ -1,12 +1,14 @@
 """The compiled kernels against torch in double precision, and what must not change a bit of what they give."""
 
 import shutil
+from itertools import product
 
 import pytest
 import torch
 
 from kev_engine.config import EngineConfig
 from kev_engine.errors import InvalidField
+from kev_engine.models.groups import round_groups
 from kev_engine.native import kernels as module
 from kev_engine.native.kernels import NoKernels, load_kernels
 from kev_engine.runtime.budget import pick_kernels
@@ -29,24 +31,45 @@ def several_threads():
     torch.set_num_threads(before)
 
 
-@pytest.mark.parametrize("kind", ["plain", "bias", "int8"])
-def test_products_of_every_size_are_the_products(kernels, kind):
-    for rows in ROWS:
-        for outs in OUTS:
-            for ins in INS:
-                x, weight, bias = random(rows, ins), random(outs, ins, seed=1), None
-                scale = None
-                right = x.double() @ weight.double().t()
-                if kind == "bias":
-                    bias = random(outs, seed=2)
-                    right += bias
-                if kind == "int8":
-                    scale = weight.abs().amax(1) / 127
-                    weight = (weight / scale[:, None]).round().to(torch.int8)
-                    right = x.double() @ (weight.double() * scale[:, None]).t()
-                found = kernels.product(x, weight, bias, scale)
-                assert found.shape == (rows, outs)
-                assert (found - right).abs().max() <= TOLERANCE * ins**0.5 * 4, (rows, outs, ins)
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_products_of_every_size_are_the_products(kernels, has_bias):
+    for rows, outs, ins in product(ROWS, OUTS, INS):
+        x, weight = random(rows, ins), random(outs, ins, seed=1)
+        bias = random(outs, seed=2) if has_bias else None
+        right = x.double() @ weight.double().t() + (bias if has_bias else 0)
+        found = kernels.product(x, weight, bias)
+        assert found.shape == (rows, outs)
+        assert (found - right).abs().max() <= TOLERANCE * ins**0.5 * 4, (rows, outs, ins)
+
+
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_products_of_int8_of_every_size(kernels, has_bias):
+    for rows, outs, ins in product(ROWS, OUTS, (*INS, 575, 576)):
+        whole, groups = round_groups(random(outs, ins, seed=1) + 3)
+        x = random(rows, ins) * torch.tensor([1e-3, 1.0, 1e4])[torch.arange(rows) % 3, None]
+        bias = random(outs, seed=2) if has_bias else None
+        right = x.double() @ groups.weight(whole).double().t()
+        found = kernels.product_int8(x, whole, groups.scale, groups.base, bias) - (bias if has_bias else 0)
+        # Half a step of each number of x, by the greatest weight.
+        bound = x.abs().amax(1) / 32767 / 2 * ins * groups.weight(whole).abs().max() + 1e-6 * right.abs().amax(1)
+        assert ((found - right).abs().amax(1) <= bound + 1e-5).all(), (rows, outs, ins)
+
+
+def test_a_row_of_int8_is_computed_by_itself(kernels, several_threads):
+    """Rows beside it, even without numbers, change no bit of a row; its own NaN or infinity is seen, not swallowed."""
+    whole, groups = round_groups(random(150, 100, seed=1))
+    x = random(33, 100)
+    alone = torch.cat([kernels.product_int8(x[row : row + 1], whole, groups.scale, groups.base) for row in range(33)])
+    assert torch.equal(kernels.product_int8(x, whole, groups.scale, groups.base), alone)
+    for bad in (torch.nan, torch.inf, -torch.inf):
+        x[5, 7] = bad
+        found = kernels.product_int8(x, whole, groups.scale, groups.base)
+        assert found[5].isnan().all()
+        rest = [row for row in range(33) if row != 5]
+        assert torch.equal(found[rest], alone[rest])
+    x[:] = 1e-38
+    x[0] = 0
+    assert kernels.product_int8(x, whole, groups.scale, groups.base).isfinite().all()
 
 
 def test_a_row_is_computed_by_itself(kernels):
@@ -137,7 +160,9 @@ def test_without_a_compiler_the_reason_is_told(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(("right", "wrong"), [
-    ("total * scale;", "total;"), ("acc[c][r] += wide[c] * mine;", "acc[c][r] -= wide[c] * mine;"),
+    ("total + (bias", "-total + (bias"), ("* step;", ";"),
+    ("x.worth[r] +", "1.0f +"), ("load(base + c * groups + g) * ", ""),
+    ("acc[c][r] += wide[c] * mine;", "acc[c][r] -= wide[c] * mine;"),
     ("void attend_f32", "void attend_f33"), ("* factor * weight[t];", "* factor;"), ("(e * above)", "(e)"),
     ("#include <math.h>", "#error no"),
 ])
