@@ -14,6 +14,7 @@
     │   ├── ModelIncomplete      files are missing, truncated or of the wrong digest
     │   ├── NotEnoughSpace       disk or memory too small, with both numbers
     │   └── ModelUnsupported     its layers cannot keep packed segments apart
+    ├── LoadCancelled            whoever watched a load's progress ended it; nothing half-made is left
     ├── AdapterRefused           an adapter file that cannot be applied exactly
     ├── EngineBusy               the queue is full; nothing was started
     ├── EngineFailed             a step raised; the runs in it ended, the engine goes on
@@ -166,6 +167,15 @@ class NotEnoughSpace(ModelError):
 
 class ModelUnsupported(ModelError):
     code = "model_unsupported"
+
+
+class LoadCancelled(KevError):
+    """A `Progress` may raise it: the load ends there, files that have arrived are kept and nothing half-made is."""
+
+    code = "load_cancelled"
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"the load of {name} was cancelled; load it again to go on.", name=name)
 
 
 class AdapterRefused(KevError):

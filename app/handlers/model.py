@@ -13,12 +13,16 @@ from app.handlers.progress import newest
 from app.handlers.run import TICK_SECONDS, failure
 from app.told import Told
 from kev_engine import Engine, EngineConfig, KevError
-from kev_engine.errors import InvalidField
+from kev_engine.errors import InvalidField, LoadCancelled
 from kev_engine.models.memory import require_memory
 from kev_engine.models.need import weight_bytes
 
 if TYPE_CHECKING:
     from app.live_engine import LiveEngine
+
+
+ENDS = ("model.loaded", "model.cancelled")
+"""What is told when a load is over, beside its error."""
 
 
 class ModelFixed(KevError):
@@ -44,6 +48,7 @@ class ModelHandlers:
     first: EngineConfig
     is_public: bool = False
     _loading: threading.Lock = field(default_factory=threading.Lock)
+    _cancelled: threading.Event = field(default_factory=threading.Event)
 
     @property
     def model(self) -> str:
@@ -62,7 +67,8 @@ class ModelHandlers:
                 raise InvalidField("model", spec, "name embedded, a folder, hf:owner/name, modelscope:owner/name or "
                                                   "gguf:path")
             if not self._loading.acquire(blocking=False):
-                raise ModelLoading("a model is being loaded; wait until it is there.")
+                raise ModelLoading("a model is being loaded; wait until it is there, or cancel it.")
+            self._cancelled.clear()
         except KevError as error:
             yield error
             return
@@ -72,21 +78,36 @@ class ModelHandlers:
         while True:
             step = newest(steps)
             yield step
-            if isinstance(step, KevError) or step.key == "model.loaded":
+            if isinstance(step, KevError) or step.key in ENDS:
                 return
             time.sleep(TICK_SECONDS)
 
+    def cancel(self) -> Told | None:
+        """End the load that is under way, whoever asked for it, at its next step; what to say meanwhile."""
+        self._cancelled.set()
+        return Told("model.cancelling") if self._loading.locked() else None
+
     def _load(self, spec: str, steps: SimpleQueue[Told | KevError]) -> None:
+        def tell(told: Told) -> None:
+            if self._cancelled.is_set():
+                raise LoadCancelled(spec)
+            steps.put(told)
+
         try:
-            steps.put(Told("model.checking", {"name": spec}))
+            tell(Told("model.checking", {"name": spec}))
             config = self._config(spec)
             needed = weight_bytes(spec, config.dtype, config.home, config.hub)
             if needed is not None:
                 require_memory(spec, needed, self.engine.free_bytes())
-            engine = Engine(config, lambda *step: steps.put(_progress(spec, needed, *step)))
+            engine = Engine(config, lambda *step: tell(_progress(spec, needed, *step)))
+            if self._cancelled.is_set():
+                engine.close()
+                raise LoadCancelled(spec)
             self.engine.replace(engine)
             info = engine.info
             steps.put(Told("model.loaded", {"name": info.model, "seconds": f"{info.load_seconds:.1f}"}))
+        except LoadCancelled:
+            steps.put(Told("model.cancelled", {"name": spec, "model": self.engine.info.model}))
         except Exception as error:
             steps.put(failure(error))
         finally:

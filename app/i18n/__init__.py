@@ -39,8 +39,9 @@ def placeholders(text: str) -> set[str]:
 def sentence(error: KevError, language: str) -> str:
     """The error as one sentence in `language`, from its code and facts."""
     facts = dict(error.facts)
-    if language == ZH and isinstance(facts.get("way_out"), str):
-        facts["way_out"] = in_chinese(str(facts["way_out"]))
+    for name in ("way_out", "where", "what") if language == ZH else ():
+        if isinstance(facts.get(name), str):
+            facts[name] = in_chinese(str(facts[name]))
     field = str(facts.get("field", ""))
     if error.code == "invalid_field":
         name = say(language, f"field.{field}") if f"field.{field}" in CATALOGUE else field
@@ -50,6 +51,8 @@ def sentence(error: KevError, language: str) -> str:
             way = say(language, f"way.{field}")
             return say(language, "error.field", field=name, value=facts["value"], way=way)
         return say(language, "error.invalid_field", field=name, value=facts["value"], way_out=facts["way_out"])
+    if error.code == "unusable_logits" and language == ZH:
+        facts["reason"] = in_chinese(str(facts["reason"]))
     if error.code in ("limit_text", "limit_tokens"):
         facts["field"] = say(language, f"field.{field}")
     if error.code == "prompt_too_long":
@@ -61,7 +64,18 @@ def sentence(error: KevError, language: str) -> str:
     key = f"error.{error.code}"
     if f"{key}.{facts.get('reason')}" in CATALOGUE:
         key = f"{key}.{facts['reason']}"
-    return say(language, key, **facts) if key in CATALOGUE else say(language, "error.other", message=str(error))
+    return say(language, key, **facts) if key in CATALOGUE else spoken(str(error), language)
+
+
+def spoken(message: str, language: str) -> str:
+    """What the engine said in English, in `language`; what has no Chinese is quoted as the engine's words."""
+    chinese = in_chinese(message) if language == ZH else ""
+    return chinese if chinese and chinese != message else say(language, "error.other", message=message)
+
+
+def place(where: str, language: str) -> str:
+    """Where in a file something stands, as in `line 3`."""
+    return in_chinese(where) if language == ZH else where
 
 
 def _reason(facts: Mapping[str, object], language: str) -> str:

@@ -162,6 +162,7 @@ WORDS: Mapping[str, tuple[str, str]] = {
                             "有一步失败了（{cause}）；本次运行已结束，引擎继续工作。"),
     "error.engine_closed": ("Another model took the engine's place, or the workbench is ending; run again.",
                            "引擎已被另一个模型取代，或工作台正在关闭；请重新运行。"),
+    "error.unusable_logits": ("Question {question_id}: {reason}.", "问题 {question_id}：{reason}。"),
     "error.other": ("{message}", "引擎报告：{message}"),
     "error.pool_full": ("All {limit} cards are in use; remove one first.", "{limit} 张卡片都用上了，请先移除一张。"),
     "error.last_card": ("The last card stays.", "最后一张卡片会保留。"),

@@ -15,6 +15,7 @@ class ModelPanel:
 
     spec: gr.Textbox
     load: gr.Button
+    cancel: gr.Button
     told: gr.HTML
 
 
@@ -24,5 +25,7 @@ def build(words: Words, model: str) -> ModelPanel:
         with gr.Row(elem_id="model-fields"):
             spec = words.textbox("model.spec", hint="model.spec_hint", value=model, max_lines=1, elem_id="model-spec")
             load = words.button("model.load", elem_id="model-load")
-        told = gr.HTML("", elem_id="model-told")
-    return ModelPanel(spec, load, told)
+        with gr.Row(elem_id="model-progress"):
+            told = gr.HTML("", elem_id="model-told")
+            cancel = words.button("model.cancel", visible=False, elem_id="model-cancel")
+    return ModelPanel(spec, load, cancel, told)

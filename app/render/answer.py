@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from app.i18n import say, sentence
+from app.i18n import say, sentence, spoken
 from app.render.mask import TokenTexts
 from app.render.sweep import sweep_parts
 from app.render.text import to_json
@@ -58,7 +58,7 @@ def _sample(
         facts += _measured(sample.answer, language)
         parts["sampling"] = _sampling(sample.answer, language)
         if sample.answer.error is not None:
-            parts["mistake"] = sample.answer.error
+            parts["mistake"] = spoken(sample.answer.error, language)
     return {**parts, "facts": facts}
 
 

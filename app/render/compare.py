@@ -8,7 +8,7 @@ from difflib import SequenceMatcher
 from typing import TYPE_CHECKING, Any
 
 from app.board import FIELDS
-from app.i18n import CATALOGUE, say
+from app.i18n import CATALOGUE, say, spoken
 from app.render.history import line, sampling, when
 from app.render.text import escape
 
@@ -58,7 +58,7 @@ def _question(left: RunRecord, right: RunRecord, letter: str, language: str) -> 
         if pair[0] != pair[1]:
             rows.append((_field(name, language), pair[0], pair[1]))
     answers = [record.answers_of(letter) for record in (left, right)]
-    refused = [record.refused.get(letter, "") for record in (left, right)]
+    refused = [spoken(record.refused.get(letter, ""), language) for record in (left, right)]
     for number in range(max(1, *map(len, answers))):
         both = [found[number] if number < len(found) else None for found in answers]
         texts = [refusal if answer is None else answer["text"]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from app.i18n import CATALOGUE, say, sentence
+from app.i18n import CATALOGUE, say, sentence, spoken
 from app.render.mask_svg import colour, mask_svg
 from app.render.text import escape, figure, sizes
 from app.run_record import Segment
@@ -127,7 +127,7 @@ def _card(record: RunRecord, letter: str, card: CardValues, language: str) -> st
         for name in ("context", "system") if (text := getattr(card, name)))
     answers = "".join(_answer(answer, language) for answer in record.answers_of(letter))
     if letter in record.refused:
-        answers += line(record.refused[letter], is_mistake=True)
+        answers += line(spoken(record.refused[letter], language), is_mistake=True)
     if not answers:
         answers = line(say(language, "record.no_answer"))
     return (f'<section class="asked" style="--c:{paint}"><p class="head">{escape(" · ".join(head))}</p>'
@@ -146,7 +146,7 @@ def _answer(answer: Json, language: str) -> str:
         facts.append(str(answer["adapter_version"])[:16])
     if answer.get("sample"):
         facts.insert(0, say(language, "record.sample", number=answer["sample"]))
-    error = line(str(answer["error"]), is_mistake=True) if answer.get("error") else ""
+    error = line(spoken(str(answer["error"]), language), is_mistake=True) if answer.get("error") else ""
     return (f'<p class="text">{escape(answer["text"])}</p>{error}'
             f'<p class="meta">{escape(" · ".join(facts))}</p>'
             f'<p class="meta">{escape(say(language, "record.drawn"))} {escape(sampling(answer))}</p>')

@@ -6,7 +6,7 @@ import html
 import json
 from typing import TYPE_CHECKING
 
-from app.i18n import say, sentence
+from app.i18n import place, say, sentence
 
 if TYPE_CHECKING:
     from app.question_file import QuestionFile
@@ -41,7 +41,7 @@ def imported(found: QuestionFile, language: str) -> str:
     """What came out of a file: how many cards, and each row that was left out with its reason."""
     count = len(found.board.cards)
     lead = f'<p class="hint">{escape(say(language, "import.done", count=count))}</p>' if count else ""
-    rows = [f"{where}: {sentence(error, language)}" for where, error in found.mistakes[:MOST_ROWS]]
+    rows = [f"{place(where, language)}: {sentence(error, language)}" for where, error in found.mistakes[:MOST_ROWS]]
     if len(found.mistakes) > MOST_ROWS:
         rows.append(say(language, "import.more", count=len(found.mistakes) - MOST_ROWS))
     return lead + "".join(f'<p class="mistake" role="alert">{escape(row)}</p>' for row in rows)

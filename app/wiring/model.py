@@ -7,7 +7,7 @@ from typing import Any
 
 import gradio as gr
 
-from app.handlers.model import ModelHandlers
+from app.handlers.model import ModelHandlers, ModelLoading
 from app.handlers.run import RunHandlers
 from app.panels.model import ModelPanel
 from app.panels.run import RunPanel
@@ -46,14 +46,22 @@ def wire(
         return {**changes, panel.spec: handlers.model}
 
     def choose(state: Session, spec: str) -> Iterator[dict[Any, Any]]:
-        yield {panel.load: gr.update(interactive=False)}
+        yield {panel.load: gr.update(interactive=False), panel.cancel: gr.update(visible=True)}
         item: Told | KevError | None = None
         for item in handlers.choose(spec or ""):
             yield tell(state, item)
-        yield {panel.load: gr.update(interactive=True), **({} if isinstance(item, KevError) else follow(state))}
+        is_loaded = isinstance(item, Told) and item.key == "model.loaded"
+        # Who finds another tab's load under way may cancel that one.
+        yield {panel.load: gr.update(interactive=True), panel.cancel: gr.update(visible=isinstance(item, ModelLoading)),
+               **(follow(state) if is_loaded else {})}
+
+    def cancel(state: Session) -> dict[Any, Any]:
+        told = handlers.cancel()
+        return {panel.cancel: gr.update(visible=False), **(tell(state, told) if told else {panel.told: ""})}
 
     every = {"concurrency_limit": None, **QUIET}
     for event in (panel.load.click, panel.spec.submit):
-        event(choose, [page.session, panel.spec], [*shown, panel.load], **every)
+        event(choose, [page.session, panel.spec], [*shown, panel.load, panel.cancel], **every)
+    panel.cancel.click(cancel, page.session, [panel.told, panel.cancel], queue=False, **QUIET)
     page.demo.load(look, page.session, [*shown, panel.spec], queue=False, **QUIET)
     page.on_language(lambda state, name: {panel.told: model_told(state.model_told, name)}, [panel.told])

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from kev_engine.errors import ModelError, ModelIncomplete, ModelNotFound, ModelUnreachable
+from kev_engine.errors import LoadCancelled, ModelError, ModelIncomplete, ModelNotFound, ModelUnreachable
 from kev_engine.models.folder import CONFIG
 from kev_engine.models.progress import Progress, byte_bar
 from kev_engine.models.repository import Choose, Fetched, first_line, needed_files
@@ -46,9 +46,13 @@ def fetch(
             name, revision=revision, cache_dir=folder, endpoint=endpoint, allow_patterns=list(files),
             tqdm_class=byte_bar("download", progress),
         ))
+        # Where a client has a file sent by other means than its own loop, this is where the load may end.
+        progress("download", sum(absent), sum(absent))
+    except LoadCancelled:
+        raise
     except Exception as error:
         raise ModelUnreachable(
-            f"{hub} broke off while sending {where} ({first_line(error)}); start again, what has arrived is kept."
+            f"{hub} broke off while sending {where} ({first_line(error)}); start again, what has arrived whole is kept."
         ) from error
     for file, size in files.items():
         if not (path / file).is_file() or (path / file).stat().st_size != size:

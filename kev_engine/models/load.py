@@ -94,14 +94,17 @@ def load(
                 f"the tokenizer of {resolved.name} cannot be read ({first_line(error)}); "
                 "put the model's tokenizer.json into its folder."
             ) from error
-        read = _read_converted if resolved.is_converted else _read_weights
-        model, unused = read(resolved, config, dtype, device, attn_implementation)
+        if resolved.is_converted:
+            model, unused = _read_converted(resolved, config, dtype, device, attn_implementation, progress), []
+        else:
+            model, unused = _read_weights(resolved, config, dtype, device, attn_implementation)
         use_tiled_experts(model)
     check_special_tokens(tokenizer, resolved.name)
     facts = _facts(resolved, model, tokenizer, dtype)
     warnings = [*resolved.warnings, *(line for line in heard if LOAD_REPORT not in line)]
     if unused:
-        warnings.append(f"{len(unused)} weights in the files of {resolved.name} belong to no layer, first {unused[0]}.")
+        count, first = len(unused), unused[0]
+        warnings.append(f"weights in the files of {resolved.name} belong to no layer ({count}, first {first}).")
     return LoadedModel(model, tokenizer, facts, tuple(dict.fromkeys(warnings)), time.perf_counter() - start)
 
 
@@ -118,9 +121,10 @@ def _read_config(folder: Path) -> Any:
 
 
 def _read_converted(
-    resolved: ResolvedModel, config: Any, dtype: torch.dtype, device: torch.device, attn_implementation: str
-) -> tuple[Any, list[str]]:
-    """What `_read_weights` gives, out of files that this program wrote: their names are the model's own.
+    resolved: ResolvedModel, config: Any, dtype: torch.dtype, device: torch.device, attn_implementation: str,
+    progress: Progress,
+) -> Any:
+    """The model that `_read_weights` gives, out of files that this program wrote: their names are the model's own.
 
     `from_pretrained` would first compile the renamings of every model it knows, half of its time on a small one.
     """
@@ -131,7 +135,9 @@ def _read_converted(
     with no_init_weights():
         model = causal_class(config)._from_config(config, dtype=dtype, attn_implementation=attn_implementation)
     weights: dict[str, torch.Tensor] = {}
-    for file in sorted(resolved.path.glob("*.safetensors")):
+    files = sorted(resolved.path.glob("*.safetensors"))
+    for index, file in enumerate(files):
+        progress("load", index, len(files))
         weights |= {name: weight.to(dtype) for name, weight in load_file(file).items()}
     found = model.load_state_dict(weights, strict=False, assign=True)
     model.tie_weights()
@@ -140,7 +146,7 @@ def _read_converted(
         first = [*missing, *found.unexpected_keys][0]
         raise ModelIncomplete(f"{resolved.path} does not hold what {resolved.name} needs ({first}); remove it.")
     model.generation_config = GenerationConfig.from_pretrained(resolved.path, local_files_only=True)
-    return model.to(device).eval().requires_grad_(False), []
+    return model.to(device).eval().requires_grad_(False)
 
 
 def _read_weights(
@@ -163,10 +169,12 @@ def _read_weights(
         raise ModelIncomplete(
             f"the weights of {resolved.name} cannot be read ({first_line(error)}); fetch them again."
         ) from error
-    for key, what in (("missing_keys", "are missing from its files"), ("mismatched_keys", "have another shape")):
+    for key, problem in (("missing_keys", "missing from its files"), ("mismatched_keys", "of another shape")):
         names = sorted(str(name) for name in report.get(key) or ())
         if names:
-            raise ModelIncomplete(f"{len(names)} weights of {resolved.name} {what}, first {names[0]}; fetch it again.")
+            raise ModelIncomplete(
+                f"weights of {resolved.name} are {problem} ({len(names)}, first {names[0]}); fetch it again."
+            )
     unused = sorted(str(name) for name in report.get("unexpected_keys") or ())
     return model.eval().requires_grad_(False), unused if text is config else []
 

@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from kev_engine.errors import ModelNotFound, ModelUnreachable
+from kev_engine.errors import KevError, ModelNotFound, ModelUnreachable
 from kev_engine.models.folder import CONFIG
 from kev_engine.models.progress import Progress
 from kev_engine.models.repository import Choose, Fetched, first_line, needed_files
@@ -50,6 +50,8 @@ def fetch(
         path = api.download_repo(
             name, MODEL, revision=revision, file_list=wanted, progress_callbacks=[_counter(progress, absent)]
         )
+    except _Stopped as stopped:
+        raise stopped.error from None
     except (HubError, OSError) as error:
         causes = getattr(error, "failed_files", None) or {"": error}
         raise ModelUnreachable(
@@ -106,6 +108,14 @@ def _cached(api: Any, name: str, revision: str | None) -> Path | None:
         return None
 
 
+class _Stopped(BaseException):
+    """Carries what `progress` raised out of the client, which would take an Exception for a failure and try again."""
+
+    def __init__(self, error: KevError) -> None:
+        super().__init__()
+        self.error = error
+
+
 def _counter(progress: Progress, total: int) -> type:
     """A callback class (the library makes one a file) that adds up what has arrived of all files."""
     from modelscope_hub import ProgressCallback
@@ -118,6 +128,9 @@ def _counter(progress: Progress, total: int) -> type:
             nonlocal done
             with lock:
                 done += size
-                progress("download", min(done, total), total)
+                try:
+                    progress("download", min(done, total), total)
+                except KevError as error:
+                    raise _Stopped(error) from error
 
     return Counter

@@ -55,8 +55,9 @@ def attention_facts(model: Any, num_layers: int) -> AttentionFacts:
         raise _unsupported(model, "its layers have keys and values of different sizes, and the cache has one size")
     first = calls[0]
     if first.key != first.value or first.query[1] != first.key[1]:
-        sizes = f"keys of {first.key[1]} and values of {first.value[1]} numbers"
-        raise _unsupported(model, f"it has {sizes}, and the cache has one size")
+        raise _unsupported(
+            model, f"it has keys of {first.key[1]} and values of {first.value[1]} numbers, and the cache has one size"
+        )
     softcaps = {call.softcap for call in calls}
     if len(softcaps) != 1:
         raise _unsupported(model, "its layers cap scores differently")

@@ -9,7 +9,10 @@ from contextlib import contextmanager
 from typing import Any, Self
 
 Progress = Callable[[str, int, int], None]
-"""`progress(stage, done, total)`: bytes or items of a stage; total 0 where it is not known."""
+"""`progress(stage, done, total)`: bytes or items of a stage; total 0 where it is not known.
+
+It may raise LoadCancelled, which ends the load: files that have arrived are kept, half-made ones removed or resumed.
+"""
 
 
 def silent(stage: str, done: int, total: int) -> None:

@@ -99,7 +99,7 @@ def pick_backend(
             why = f", because {' and '.join(refusals)}" if refusals else f", the default on {device.type}"
             return backend, f"{backend.name}{why}."
         refusals.append(refusal)
-    raise ModelUnsupported(f"no backend can serve this model: {' and '.join(refusals)}.")
+    raise ModelUnsupported(f"no backend can serve this model: {'; '.join(refusals)}.")
 
 
 def pick_block_size(given: int | None, backend: AttentionBackend) -> int:

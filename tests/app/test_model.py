@@ -21,7 +21,9 @@ from app.session import Session
 from kev_engine import Engine, EngineConfig, KevError, Question
 from kev_engine.config import cache_home
 from kev_engine.models import need
+from tests.models.hub_server import local_hub, use_hub
 from tests.models.tiny import tiny_folder
+from tests.models.tiny_gguf import write_gguf
 
 CARDS = Board({"A": CardValues("Who?", temperature="0", max_new_tokens="4"), "B": CardValues("What?")})
 
@@ -117,3 +119,63 @@ def test_only_one_model_is_loaded_at_a_time(live, folders):
 def test_on_a_public_page_the_model_is_fixed(live):
     handlers = replace(ModelHandlers(live, live.config), is_public=True)
     assert [error.code for error in handlers.choose("embedded")] == ["model_fixed"]
+
+
+@pytest.fixture
+def hub(folders, tmp_path, monkeypatch):
+    with local_hub({"owner/tiny": folders[1]}) as hub:
+        use_hub(monkeypatch, hub, tmp_path / "hub")
+        yield hub
+
+
+def fresh(live, home):
+    """Handlers whose conversions go to an empty home; without kernels, which would be compiled for it."""
+    return ModelHandlers(live, replace(live.config, home=home, kernels="torch"))
+
+
+def spec_of(kind, tmp_path):
+    return f"gguf:{write_gguf(tmp_path / 'tiny.gguf')}" if kind == "gguf" else f"{kind}:owner/tiny"
+
+
+@pytest.mark.parametrize("kind", ["hf", "modelscope", "gguf"])
+def test_a_model_of_every_source_takes_over_with_its_progress(live, hub, tmp_path, kind):
+    told = list(fresh(live, tmp_path).choose(spec_of(kind, tmp_path)))
+    keys = [step.key for step in told]
+    assert keys[0] == "model.checking"
+    assert keys[-1] == "model.loaded"
+    assert live.info.model == ("tiny" if kind == "gguf" else "owner/tiny")
+    assert live.ask([Question("A", "Hello", max_new_tokens=2)]).answers[0].output_tokens
+    sized = [step for step in told if step.facts.get("needed") is not None]
+    assert {step.facts["needed"] for step in sized} == {live.info.weight_bytes}
+
+
+@pytest.mark.parametrize("kind", ["hf", "modelscope", "gguf"])
+def test_what_does_not_fit_is_refused_before_it_is_fetched(live, hub, tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(live.current, "free_bytes", lambda: 1000)
+    [*_, refused] = fresh(live, tmp_path).choose(spec_of(kind, tmp_path))
+    assert refused.code == "not_enough_space"
+    assert hub.sent("model.safetensors") == 0
+    assert not (tmp_path / "models").exists()
+
+
+def test_a_load_is_cancelled_by_any_tab_and_the_old_model_answers_on(live, hub):
+    """The hub holds back half of the weights, so the load is under way for certain."""
+    hub.hold = threading.Event()
+    handlers, before = ModelHandlers(live, live.config), live.current
+    assert handlers.cancel() is None
+    first = handlers.choose("hf:owner/tiny")
+    told = next(step for step in first if step.key == "model.downloading" and step.facts["done"])
+    assert 0 < told.facts["done"] < told.facts["total"]
+    [refused] = handlers.choose(str(hub.repositories["owner/tiny"]))
+    assert refused.code == "model_loading"
+    assert handlers.cancel().key == "model.cancelling"
+    hub.hold.set()
+    [*_, last] = first
+    assert last.key == "model.cancelled"
+    assert live.current is before
+    assert live.ask([Question("A", "Hello", max_new_tokens=2)]).answers[0].output_tokens
+    for language in LANGUAGES:
+        assert "owner/tiny" in model_told(last, language)
+    hub.hold = None
+    assert list(handlers.choose("hf:owner/tiny"))[-1].key == "model.loaded"
+    assert hub.sent("tokenizer.json") == 1

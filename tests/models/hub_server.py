@@ -6,27 +6,47 @@ import hashlib
 import json
 import threading
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import parse_qs, urlparse
+
+import pytest
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 
 
 @dataclass
 class LocalHub:
-    """What the server serves and has seen. `failure` is None, "down" (status 503), "gated" or "cut" (half a file)."""
+    """What the server serves and has seen. `failure` is None, "down" (status 503), "gated" or "cut" (half a file).
+
+    `hold`: the second half of weights is sent once it is set, or after half a minute. `resumed`: the files of which
+    only the rest was asked for.
+    """
 
     endpoint: str
     repositories: Mapping[str, Path]
     failure: str | None = None
     requests: list[str] = field(default_factory=list)
+    hold: threading.Event | None = None
+    resumed: list[str] = field(default_factory=list)
 
     def sent(self, name: str) -> int:
         """How often the content of a file of that name was asked for."""
         return sum(1 for line in self.requests if line.startswith("GET") and line.endswith(name))
+
+
+def use_hub(patch: pytest.MonkeyPatch, hub: LocalHub, place: Path) -> None:
+    """Both hubs' clients ask this server from now on, in small pieces, and keep what they get below `place`."""
+    patch.setattr("huggingface_hub.constants.ENDPOINT", hub.endpoint)
+    patch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE",
+                  hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}")
+    patch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(place / "huggingface"))
+    patch.setattr("huggingface_hub.constants.DOWNLOAD_CHUNK_SIZE", 4096)
+    patch.setattr("modelscope_hub._download.DOWNLOAD_CHUNK_SIZE", 4096)
+    for variable, value in (("ENDPOINT", hub.endpoint), ("CACHE", place / "cache"), ("HOME", place / "modelscope")):
+        patch.setenv(f"MODELSCOPE_{variable}", str(value))
 
 
 @contextmanager
@@ -55,6 +75,11 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         pass
+
+    def handle(self) -> None:
+        # A client that gives up resets the connection.
+        with suppress(ConnectionError):
+            super().handle()
 
     def do_HEAD(self) -> None:
         self._answer()
@@ -126,6 +151,7 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in {**headers, "ETag": f'"{_sha1(path)}"', "Accept-Ranges": "bytes"}.items():
             self.send_header(name, value)
         if start:
+            self.hub.resumed.append(path.name)
             self.send_header("Content-Range", f"bytes {start}-{len(content) - 1}/{len(content)}")
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
@@ -135,7 +161,13 @@ class _Handler(BaseHTTPRequestHandler):
             self.wfile.write(body[: len(body) // 2])
             self.close_connection = True
             return
-        self.wfile.write(body)
+        half = len(body) // 2 if self.hub.hold is not None and path.suffix == ".safetensors" else 0
+        # Whoever gives up while he waits hangs up.
+        with suppress(ConnectionError):
+            if half and self.hub.hold is not None:
+                self.wfile.write(body[:half])
+                self.hub.hold.wait(30)
+            self.wfile.write(body[half:])
 
     def _json(self, value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> None:
         body = json.dumps(value).encode()
