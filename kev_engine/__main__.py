@@ -110,16 +110,20 @@ def _json(run: Run) -> str:
 def _text(run: Run, reasons: str) -> str:
     blocks = [
         f"[{answer.question_id}] {answer.error or answer.text.strip()}\n"
-        f"    {answer.finish_reason} · {answer.output_tokens} tokens"
+        f"    {answer.finish_reason} · {_counted(answer.output_tokens, 'token')}"
         + (f" · TTFT {answer.ttft_ms:.0f} ms" if answer.ttft_ms is not None else "")
         for answer in run.answers
     ]
     stats = run.stats
     blocks.append(
-        f"{len(stats.tokens_per_forward)} forwards in {stats.seconds:.2f} s · {stats.model} · {stats.dtype}, keys and "
-        f"values {stats.kv_dtype} · {reasons}"
+        f"{_counted(len(stats.tokens_per_forward), 'forward')} in {stats.seconds:.2f} s · {stats.model} · "
+        f"{stats.dtype}, keys and values {stats.kv_dtype} · {reasons}"
     )
     return "\n".join(blocks)
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _audit(engine: Engine, file: QuestionsFile, given: argparse.Namespace) -> int:
@@ -133,13 +137,14 @@ def _audit(engine: Engine, file: QuestionsFile, given: argparse.Namespace) -> in
 def _verdict(verdict: Audit) -> str:
     lines = [
         f"[{proof.question_id}] alone {proof.alone_max_abs:.1e} (bound {proof.alone_bound:.1e})"
-        f" · tokens {'equal' if proof.alone_tokens_equal else 'differ'}, {proof.ties} ties"
+        f" · tokens {'equal' if proof.alone_tokens_equal else 'differ'}, {_counted(proof.ties, 'tie')}"
         f" · neighbour swap {proof.neighbour_max_abs:g} · poison {proof.poison_max_abs:g}"
         for proof in verdict.questions
     ]
-    lines.append(f"{'isolated' if verdict.isolated else 'NOT isolated'}: {verdict.allowed_cells} cells allowed,"
-                 f" {verdict.foreign_cells_allowed} of {verdict.foreign_cells} foreign cells readable in"
-                 f" {verdict.num_steps} steps")
+    lines.append(f"{'isolated' if verdict.isolated else 'NOT isolated'}:"
+                 f" {_counted(verdict.allowed_cells, 'cell')} allowed,"
+                 f" {verdict.foreign_cells_allowed} of {_counted(verdict.foreign_cells, 'foreign cell')} readable in"
+                 f" {_counted(verdict.num_steps, 'step')}")
     return "\n".join(lines)
 
 

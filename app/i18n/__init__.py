@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from string import Formatter
 
@@ -18,12 +19,15 @@ PARTS = (
 )
 CATALOGUE: Mapping[str, tuple[str, str]] = {key: pair for part in PARTS for key, pair in part.items()}
 
+PLURAL = re.compile(r"\{(\w+)\|([^|{}]*)\|([^|{}]*)\}")
+"""`{count|step|steps}`: one word where the fact is 1, another where it is not."""
 _POSITION = {language: index for index, language in enumerate(LANGUAGES)}
 
 
 def say(language: str, key: str, /, **facts: object) -> str:
     """The text of `key` in `language`, with its placeholders filled from `facts`."""
-    return CATALOGUE[key][_POSITION[language]].format(**facts)
+    text = PLURAL.sub(lambda found: found[2 if str(facts[found[1]]) == "1" else 3], CATALOGUE[key][_POSITION[language]])
+    return text.format(**facts)
 
 
 def texts(language: str) -> dict[str, str]:
@@ -33,7 +37,7 @@ def texts(language: str) -> dict[str, str]:
 
 def placeholders(text: str) -> set[str]:
     """The names between braces."""
-    return {name for _, name, _, _ in Formatter().parse(text) if name}
+    return {name.partition("|")[0] for _, name, _, _ in Formatter().parse(text) if name}
 
 
 def sentence(error: KevError, language: str) -> str:

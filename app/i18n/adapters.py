@@ -20,7 +20,7 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "adapters.column.effect": ("Δ logits · top", "Δ logits · 首选"),
     "adapters.none": ("No adapter is loaded. Every question is answered by the base model.",
                       "还没有加载适配器，所有问题都由基座模型回答。"),
-    "adapters.pool": ("{count} loaded · {resident} of {places} places in use · {size} MiB in memory",
+    "adapters.pool": ("{count} loaded · {resident} of {places} {places|place|places} in use · {size} MiB in memory",
                       "已加载 {count} 个 · 用了 {places} 个常驻位置中的 {resident} 个 · 内存 {size} MiB"),
     "adapters.modules_of": ("{count} of {total}", "{total} 个中的 {count} 个"),
     "adapters.resident": ("resident", "常驻"),
@@ -58,21 +58,23 @@ WORDS: Mapping[str, tuple[str, str]] = {
     # what was said
     "adapters.working": ("Reading …", "正在读取……"),
     "adapters.downloading": ("{done} of {total} MiB", "{done} / {total} MiB"),
-    "adapters.added": ("Loaded “{name}”: rank {rank}, {modules} modules, version {version}.",
+    "adapters.added": ("Loaded “{name}”: rank {rank}, {modules} {modules|module|modules}, version {version}.",
                        "已加载“{name}”：秩 {rank}，{modules} 个模块，版本 {version}。"),
     "adapters.replaced": (
-        "“{name}” is now version {version}: rank {rank}, {modules} modules. Runs under way keep theirs.",
+        "“{name}” is now version {version}: rank {rank}, {modules} {modules|module|modules}. Runs under way keep "
+        "theirs.",
         "“{name}”现在是版本 {version}：秩 {rank}，{modules} 个模块。正在进行的运行保留原来的版本。"),
     "adapters.replacing": ("Choose what “{name}” is to become.", "请选择“{name}”的新内容。"),
     "adapters.renamed": ("“{old}” is now called “{new}”.", "“{old}”现在叫“{new}”。"),
     "adapters.unloaded": ("Unloaded “{name}”.", "已卸载“{name}”。"),
-    "adapters.unloaded_held": ("Unloaded “{name}”; {count} running answers keep it to their end.",
+    "adapters.unloaded_held": ("Unloaded “{name}”; {count} running {count|answer keeps|answers keep} it to their end.",
                                "已卸载“{name}”；{count} 个正在进行的回答会用它到结束。"),
     "adapters.measuring": ("Measuring, once running answers have ended …", "等正在进行的回答结束后测量……"),
     "adapters.measured": ("Measured {count} against the base in mixed passes; {dead} change nothing.",
                           "在混合前向中与基座对比了 {count} 个；{dead} 个不起作用。"),
     "adapters.warn.untouched": (
-        "{count} modules that its configuration targets have no weights and stay as in the base.",
+        "{count} {count|module|modules} that its configuration targets {count|has|have} no weights and "
+        "{count|stays|stay} as in the base.",
         "配置列出的模块中有 {count} 个没有权重，保持基座原样。"),
     "adapters.warn.halves": ("Its numbers are {dtype} and the model's {base}: they are rounded, or lost where small.",
                              "它的数是 {dtype}，模型是 {base}：数值会被舍入，很小的会丢失。"),
@@ -94,7 +96,7 @@ WORDS: Mapping[str, tuple[str, str]] = {
     # comparing
     "compare": ("Compare", "比较"),
     "adapters.same": ("the same as the base", "与基座相同"),
-    "compare.differs": ("{new} of {total} words differ", "{total} 个词中 {new} 个不同"),
+    "compare.differs": ("{new} of {total} {total|word differs|words differ}", "{total} 个词中 {new} 个不同"),
     # the picture
     "tokens.title": ("whose adapter", "谁的适配器"),
     "tokens.more": ("… {count} more …", "……另有 {count} 个……"),

@@ -79,7 +79,8 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "doctor.padding": ("padding", "填充"),
     "doctor.unknown": ("Who reads whom cannot be told from this.", "由此无法知道谁能读谁。"),
     "doctor.empty": ("The mask is drawn here.", "掩码会画在这里。"),
-    "doctor.label": ("Attention mask: {queries} queries, {keys} keys, {leaks} leaking cells, {missing} missing cells",
+    "doctor.label": ("Attention mask: {queries} {queries|query|queries}, {keys} {keys|key|keys}, {leaks} leaking "
+                     "{leaks|cell|cells}, {missing} missing {missing|cell|cells}",
                      "注意力掩码：{queries} 个查询，{keys} 个键，泄漏 {leaks} 个格子，缺失 {missing} 个格子"),
     # the token strip
     "doctor.strip": ("tokens", "词元"),

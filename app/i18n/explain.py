@@ -43,27 +43,27 @@ WORDS: Mapping[str, tuple[str, str]] = {
         "其中 {share} 的时间在等待内存或其他运行：请提高 KV 预算，或减少同时提问的数量。",
     ),
     "lever.share": (
-        "{count} prompt tokens were computed more than once, because prompts begin alike: put that text into a "
-        "shared context.",
+        "{count} prompt {count|token was|tokens were} computed more than once, because prompts begin alike: put that "
+        "text into a shared context.",
         "有 {count} 个提示词元因开头相同而重复计算：请把这段文本放进共享上下文。",
     ),
     "lever.prompt": (
-        "{count} prompt tokens at {ms} ms each: the arithmetic is the limit, so only fewer prompt tokens or a "
-        "faster processor help; a larger batch does not.",
+        "{count} prompt {count|token|tokens} at {ms} ms each: the arithmetic is the limit, so only fewer prompt "
+        "tokens or a faster processor help; a larger batch does not.",
         "共 {count} 个提示词元，每个 {ms} ms：计算是瓶颈，只有减少提示词元或更快的处理器才有帮助，加大批次没有用。",
     ),
     "lever.prompt_memory": (
-        "{count} prompt tokens at {ms} ms each: so few that the weights are read for little; longer or more "
-        "prompts would cost hardly more.",
+        "{count} prompt {count|token|tokens} at {ms} ms each: so few that the weights are read for little; longer or "
+        "more prompts would cost hardly more.",
         "共 {count} 个提示词元，每个 {ms} ms：数量太少，读取权重没有充分利用；更长或更多的提示几乎不增加开销。",
     ),
     "lever.pieces": (
-        "The prompts were read in {count} small pieces: a larger token budget reads them in fewer.",
+        "The prompts were read in {count} small {count|piece|pieces}: a larger token budget reads them in fewer.",
         "提示被分成 {count} 小块读取：更大的词元预算可以减少块数。",
     ),
     # what moves the later ones
     "lever.preempted": (
-        "{count} times a question gave its memory back and was computed again: raise the KV budget.",
+        "{count} {count|time|times} a question gave its memory back and was computed again: raise the KV budget.",
         "有 {count} 次问题让出内存并重新计算：请提高 KV 预算。",
     ),
     "lever.crowded": (
@@ -71,12 +71,13 @@ WORDS: Mapping[str, tuple[str, str]] = {
         "KV 内存用了 {share}：更多问题将要等待；请提高预算，或以 int8 存储 KV。",
     ),
     "lever.mixed": (
-        "In {count} forwards answers waited for prompts beside them: --prefill-chunk makes that wait shorter.",
+        "In {count} {count|forward|forwards} answers waited for prompts beside them: --prefill-chunk makes that wait "
+        "shorter.",
         "有 {count} 次前向中，回答在等待旁边的提示：--prefill-chunk 可缩短等待。",
     ),
     "lever.overhead": (
         "{share} of a decode step is neither arithmetic nor memory but the cost of many small operations; with "
-        "{width} questions a step, more of them would share it.",
+        "{width} {width|question|questions} a step, more of them would share it.",
         "解码步骤中有 {share} 既不是计算也不是内存，而是大量小操作的开销；每步 {width} 个问题，更多问题可以分摊它。",
     ),
     "lever.kv": (
@@ -90,7 +91,7 @@ WORDS: Mapping[str, tuple[str, str]] = {
         "类型或模型会让每步更快。",
     ),
     "lever.wide": (
-        "With {width} questions a step the arithmetic is the limit: fewer at once answer faster each.",
+        "With {width} {width|question|questions} a step the arithmetic is the limit: fewer at once answer faster each.",
         "每步 {width} 个问题时计算是瓶颈：同时提问越少，每个回答越快。",
     ),
     "lever.drawing": (

@@ -51,9 +51,7 @@ def run_list(found: Found, opened: int | None, is_search: bool, language: str) -
 
 
 def _row(row: RunRow, is_opened: bool, language: str) -> str:
-    count = (say(language, "history.question_one") if row.num_questions == 1 else
-             say(language, "history.questions", count=row.num_questions))
-    facts = [when(row.at), row.model, count]
+    facts = [when(row.at), row.model, say(language, "history.questions", count=row.num_questions)]
     verdict = ""
     if row.isolated is not None:
         mark, key = ("ok", "history.isolated") if row.isolated else ("bad", "history.leaks")

@@ -140,7 +140,7 @@ def plan_figure(plan: Plan | None, language: str) -> go.Figure | None:
     by_count = list(zip(*plan.table, strict=True))
     for cells, count, colour, dash in zip(by_count, CONCURRENCIES, COLOURS, DASHES, strict=True):
         sums = [cell.kv_bytes if cell.total_bytes is None else cell.total_bytes for cell in cells]
-        name = say(language, "memory.plot.one") if count == 1 else say(language, "memory.plot.questions", count=count)
+        name = say(language, "memory.plot.questions", count=count)
         figure.add_scatter(x=list(plan.contexts), y=[size / GIB for size in sums], name=name, mode="lines+markers",
                            line={"color": colour, "dash": dash, "width": 2}, marker={"size": 5})
     across = [("memory.plot.device", found.usable_bytes, "#c0291a")]

@@ -10,11 +10,12 @@ window.kev = (() => {
   let language = kept(LANGUAGE) in window.kevCatalogue ? kept(LANGUAGE) : browserLanguage();
   const listeners = [];
 
-  // The text of `key` in the chosen language, its placeholders filled.
+  // The text of `key` in the chosen language, its placeholders filled; of `{count|step|steps}` one word for 1.
   const say = (key, facts = {}) => {
     const text = window.kevCatalogue[language][key];
     if (text === undefined) throw new Error("no text for " + key);
-    return text.replace(/\{(\w+)\}/g, (_, name) => facts[name]);
+    return text.replace(/\{(\w+)(?:\|([^|{}]*)\|([^|{}]*))?\}/g, (_, name, one, more) =>
+      one === undefined ? facts[name] : String(facts[name]) === "1" ? one : more);
   };
 
   // An element with properties (`on…` are listeners, others attributes) and children, which are nodes or plain text.

@@ -10,7 +10,7 @@ import pytest
 
 from app.board import CardValues
 from app.forms import SamplesOverLimit, parse
-from app.i18n import CATALOGUE, EN, LANGUAGES, PARTS, ZH, placeholders, say, sentence, texts
+from app.i18n import CATALOGUE, EN, LANGUAGES, PARTS, PLURAL, ZH, placeholders, say, sentence, texts
 from kev_engine import errors
 from kev_engine.adapters.reasons import REASONS, refusal
 
@@ -33,6 +33,25 @@ def test_both_texts_of_a_key_take_the_same_facts(key):
     english, chinese = CATALOGUE[key]
     named = placeholders(chinese) | ({"repetition"} & placeholders(english))
     assert placeholders(english) == named
+
+
+MANY = {"error.prompt_too_long", "error.engine_busy", "error.pool_full", "sweep.told", "kv.block_shared",
+        "kv.stretch_shared", "error.doctor_large", "memory.weights", "memory.mask", "record.seconds",
+        "error.footprint_refused.disagrees", "refused.too_large", "refused.archive_members",
+        "refused.archive_too_large", "error.not_enough_space"}
+"""What is counted there is never one."""
+VERBS = r"(?!(?:is|was|has|holds|needs|answers|unpacks|matches|does|points|sends|names|ms)\b)"
+
+
+@pytest.mark.parametrize("key", sorted(set(CATALOGUE) - MANY))
+def test_what_may_be_one_is_said_as_one(key):
+    bare = PLURAL.sub("", CATALOGUE[key][0])
+    assert not re.search(rf"\}}(?: (?:more|free|foreign|prompt|running|query|KV|allowed))* {VERBS}\w+s\b", bare)
+
+
+def test_one_is_one_and_everything_else_is_many():
+    assert [say(EN, "threads", count=count) for count in (0, 1, 2, "1", "1,000")] == [
+        "0 threads", "1 thread", "2 threads", "1 thread", "1,000 threads"]
 
 
 def test_every_key_that_the_code_names_is_in_the_catalogue():

@@ -32,8 +32,32 @@ function write() {
   find(".bar").title = isRun && kv.scale < kv.budget ? say("kv.scale", { size: size(kv.scale) }) : "";
   writeDevice(isRun);
   drawLine(isRun);
+  fillTable();
   redraw();
 }
+
+// The squares in words: a row for each owner, with the blocks that are his.
+function fillTable() {
+  const cells = (tag, texts) => kev.make("tr", {}, ...texts.map((text) => kev.make(tag, {}, String(text))));
+  const rows = new Map();
+  for (const [first, count, owner, refs, generation] of kv.blocks) {
+    const blocks = count > 1 ? `${first}–${first + count - 1}` : first, row = rows.get(owner) || [0, []];
+    rows.set(owner, row);
+    row[0] += count;
+    row[1].push(say(refs > 1 ? "kv.stretch_shared" : "kv.stretch", { blocks, generation, refs }));
+  }
+  const bytes = (owner) => owner === OTHERS ? size(kv.others) : owner === RESERVED ? "" : size(kv.segments[owner][2]);
+  const free = kv.total - [...rows.values()].reduce((sum, [count]) => sum + count, 0);
+  find("caption").textContent = canvas.getAttribute("aria-label");
+  find("thead").replaceChildren(cells("th", ["owner", "count", "bytes", "where"].map((name) => say("kv.column." + name))));
+  find("tbody").replaceChildren(
+    ...[...rows].sort(([one], [other]) => (one < 0) - (other < 0) || one - other)
+      .map(([owner, [count, where]]) => cells("td", [ownerName(owner), count, bytes(owner), where.join("; ")])),
+    ...(free > 0 ? [cells("td", [say("kv.nobody"), free, "", ""])] : []));
+}
+
+const ownerName = (owner) =>
+  owner === OTHERS ? say("kv.others") : owner === RESERVED ? say("kv.reserved") : kv.segments[owner][1];
 
 function writeDevice(isRun) {
   const facts = [];
@@ -133,8 +157,7 @@ function describe(event) {
   const block = kv.blocks.find(([first, count]) => first <= index && index < first + count);
   if (!block) return say("kv.nobody");
   const [, , owner, refs, generation] = block;
-  const name = owner === OTHERS ? say("kv.others") : owner === RESERVED ? say("kv.reserved") : kv.segments[owner][1];
-  return say(refs > 1 ? "kv.block_shared" : "kv.block", { index, owner: name, refs, generation });
+  return say(refs > 1 ? "kv.block_shared" : "kv.block", { index, owner: ownerName(owner), refs, generation });
 }
 
 canvas.addEventListener("pointermove", (event) => { hoverLine.textContent = describe(event); });
