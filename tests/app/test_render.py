@@ -153,6 +153,14 @@ def test_guesses_that_were_not_drawn_are_no_part_of_the_story(tiny_engine):
             assert start + (stretch.count - 1) + num_new <= view.executed[segment]
 
 
+@pytest.mark.parametrize(("executed", "told"), [
+    ((0, 0), "waiting"), ((6, 0), "reading 6 of 16 tokens"), ((6, 4), "reading 10 of 16 tokens")])
+def test_a_waiting_question_tells_how_much_of_its_prompt_is_read(executed, told):
+    """The shared context that it waits for counts as its own."""
+    view = replace(view_of([6, 10], [None, 0], [0, 0]), executed=executed, cards={"B": CardView()})
+    assert json.loads(render.answer(view, "B", EN))["waiting"] == told
+
+
 def test_a_long_run_travels_in_a_few_hundred_kilobytes():
     """32 questions of 1,000 tokens each, 400 steps on: what one frame of each picture sends."""
     view = view_of([1000] * 32, [None] * 32, [0] * 32)

@@ -75,6 +75,27 @@ class Visit:
     outside: list[str] = field(default_factory=list)
     errors: list[str] = field(default_factory=list)
 
+    @classmethod
+    def opened(cls, page: Page, url: str, width: int = 1280, height: int = 820) -> Visit:
+        """The page, open and drawn; from here on its errors and its requests of other machines are noted."""
+        seen = cls(page)
+        page.set_viewport_size({"width": width, "height": height})
+        page.on("request", lambda request: seen.note(request.url, url))
+        page.on("console", lambda message: seen.errors.append(message.text) if message.type == "error" else None)
+        page.on("pageerror", lambda error: seen.errors.append(str(error)))
+        page.goto(url)
+        page.wait_for_selector("#mask canvas[data-version]")
+        return seen
+
+    def note(self, request: str, url: str) -> None:
+        if not request.startswith((url, "data:", "blob:")):
+            self.outside.append(request)
+
+    def check(self) -> None:
+        """No tab may have an error or have asked anything of another machine."""
+        assert self.errors == []
+        assert self.outside == []
+
 
 @pytest.fixture(scope="session")
 def contexts(browser: Browser) -> Iterator[Callable[..., BrowserContext]]:
@@ -100,28 +121,42 @@ def contexts(browser: Browser) -> Iterator[Callable[..., BrowserContext]]:
 
 @pytest.fixture
 def visit(contexts: Callable[..., BrowserContext], url: str) -> Iterator[Callable[..., Visit]]:
-    """Opens a tab of its own; at the end no tab may have an error or have asked anything of another machine."""
+    """Opens a tab of its own, in any language and width, where the first sight of the page is what is tested."""
     visits: list[Visit] = []
 
     def open_tab(width: int = 1280, height: int = 820, locale: str = "en-US", scheme: str = "light") -> Visit:
-        seen = Visit(contexts(locale, scheme, width < 500).new_page())
-        visits.append(seen)
-        page = seen.page
-        page.set_viewport_size({"width": width, "height": height})
-        page.on("request", lambda request: _note_outside(seen, request.url, url))
-        page.on("console", lambda message: seen.errors.append(message.text) if message.type == "error" else None)
-        page.on("pageerror", lambda error: seen.errors.append(str(error)))
-        page.goto(url)
-        page.wait_for_selector("#mask canvas[data-version]")
-        return seen
+        visits.append(Visit.opened(contexts(locale, scheme, width < 500).new_page(), url, width, height))
+        return visits[-1]
 
     yield open_tab
     for seen in visits:
         seen.page.close()
-        assert seen.errors == []
-        assert seen.outside == []
+        seen.check()
 
 
-def _note_outside(seen: Visit, request: str, url: str) -> None:
-    if not request.startswith((url, "data:", "blob:")):
-        seen.outside.append(request)
+@pytest.fixture(scope="module")
+def tab(contexts: Callable[..., BrowserContext], url: str) -> Iterator[Visit]:
+    """The tab that the tests of a file share: opening one costs more than most of them."""
+    seen = Visit.opened(contexts("en-US", "light", False).new_page(), url)
+    yield seen
+    seen.page.close()
+
+
+@pytest.fixture
+def page(tab: Visit) -> Iterator[Page]:
+    """The file's tab as it is found at first: English, light, wide, the first preset in its cards and nothing run."""
+    page = tab.page
+    page.get_by_role("tab").first.click()
+    if page.locator("#stop").is_enabled():  # a test before failed in the middle of its run
+        page.click("#stop")
+        expect(page.locator("#run")).to_be_enabled()
+    if page.evaluate("document.documentElement.lang") != "en":
+        page.locator("#language label", has_text="EN").click()
+    page.evaluate("for (const part of document.querySelectorAll('details[open]')) part.open = false")
+    page.click("#preset-secrets")
+    expect(page.locator("#question-D textarea")).to_have_value("Where does the river Aral reach the sea?")
+    expect(page.locator(".card")).to_have_count(4)
+    expect(page.locator(".answer .text, #summary .meta, #note .mistake")).to_have_count(0)
+    expect(page.locator("#run")).to_be_enabled()
+    yield page
+    tab.check()

@@ -28,6 +28,15 @@ def open_doctor(page: Page) -> Page:
     return page
 
 
+@pytest.fixture
+def doctor(page: Page) -> Page:
+    """The tab, open and empty."""
+    open_doctor(page)
+    page.click("#doctor-clear")
+    expect(page.locator("#doctor-findings .hint")).to_be_visible()
+    return page
+
+
 def examine(page: Page, batch: dict[str, object]) -> None:
     page.locator("#doctor-batch textarea").fill(json.dumps(batch, ensure_ascii=False))
     page.click("#doctor-examine")
@@ -75,8 +84,8 @@ LEAKY = {"lengths": [5, 4], "tokens": ["A", " big", " red", " cat", ".", "And", 
          "consumer": "sdpa"}
 
 
-def test_a_cell_is_named_on_hover_and_when_locked(visit):
-    page = open_doctor(visit().page)
+def test_a_cell_is_named_on_hover_and_when_locked(doctor):
+    page = doctor
     examine(page, LEAKY)
     expect(page.locator("#doctor-findings code")).to_have_text("CROSS_SEGMENT_LEAK")
     told = page.locator("#doctor-map .hover")
@@ -97,8 +106,8 @@ def test_a_cell_is_named_on_hover_and_when_locked(visit):
     assert axes[1].startswith("key (is read)")
 
 
-def test_one_leaking_cell_in_32k_tokens_stays_visible_at_every_scale(visit):
-    page = open_doctor(visit().page)
+def test_one_leaking_cell_in_32k_tokens_stays_visible_at_every_scale(doctor):
+    page = doctor
     choose(page, "one_cell")
     assert stretch(page) == [0, 0, 32768, 32768]
     assert leak_pixels(page, "difference") > 20
@@ -117,8 +126,8 @@ def test_one_leaking_cell_in_32k_tokens_stays_visible_at_every_scale(visit):
     assert stretch(page) == [0, 0, 32768, 32768]
 
 
-def test_a_finding_takes_the_mask_and_the_strip_to_its_place(visit):
-    page = open_doctor(visit().page)
+def test_a_finding_takes_the_mask_and_the_strip_to_its_place(doctor):
+    page = doctor
     choose(page, "one_cell")
     page.click("#doctor-findings [data-go]")
     q, k, rows, cols = stretch(page)
@@ -133,11 +142,11 @@ def test_a_finding_takes_the_mask_and_the_strip_to_its_place(visit):
     expect(page.locator("#doctor-map .rows span")).to_have_text("row 0 of 2")
 
 
-def test_a_mask_without_order_is_sent_closer_where_it_is_looked_at(visit, tmp_path):
+def test_a_mask_without_order_is_sent_closer_where_it_is_looked_at(doctor, tmp_path):
     mask = np.random.default_rng(5).random((900, 900)) < 0.5
     mask[700, 100] = True
     np.save(tmp_path / "mask.npy", mask)
-    page = open_doctor(visit().page)
+    page = doctor
     page.locator("#doctor-batch textarea").fill('{"lengths": [600, 300], "consumer": "sdpa"}')
     page.set_input_files("#doctor-files input[type=file]", str(tmp_path / "mask.npy"))
     expect(page.locator("#doctor-files")).to_contain_text("mask")
@@ -152,8 +161,8 @@ def test_a_mask_without_order_is_sent_closer_where_it_is_looked_at(visit, tmp_pa
         expect(page.locator("#doctor-map .hover")).to_contain_text(f"{reads} key {key}")
 
 
-def test_hostile_chinese_and_emoji_tokens_are_shown_as_text(visit):
-    page = open_doctor(visit().page)
+def test_hostile_chinese_and_emoji_tokens_are_shown_as_text(doctor):
+    page = doctor
     title = page.title()
     total = len(HOSTILE)
     examine(page, {"lengths": [4, total - 4], "tokens": HOSTILE, "attention_mask": {"ones": [1, total]},
@@ -172,8 +181,8 @@ def test_hostile_chinese_and_emoji_tokens_are_shown_as_text(visit):
     assert page.locator(".gradio-container img[src='x']").count() == 0
 
 
-def test_texts_and_the_models_tokenizer_make_a_batch(visit):
-    page = open_doctor(visit().page)
+def test_texts_and_the_models_tokenizer_make_a_batch(doctor):
+    page = doctor
     page.click("#doctor-text > button")
     page.locator("#doctor-pieces textarea").fill("The cat sat.\n---\nWho reads 雨🙂?")
     page.locator("#doctor-recorded :is(input, textarea)").fill("[[0, 3], [3, 12]]")
@@ -190,9 +199,8 @@ def test_texts_and_the_models_tokenizer_make_a_batch(visit):
     expect(page.locator("#doctor-map .strip-line .position.wrong").first).to_contain_text("right is")
 
 
-def test_repaired_arrays_are_copied_and_found_right(visit):
-    seen = visit()
-    page = open_doctor(seen.page)
+def test_repaired_arrays_are_copied_and_found_right(doctor):
+    page = doctor
     page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     choose(page, "shifted")
     copied = {}
@@ -208,8 +216,8 @@ def test_repaired_arrays_are_copied_and_found_right(visit):
     assert leak_pixels(page, "difference") == 0
 
 
-def test_mistakes_are_sentences_and_clear_empties(visit):
-    page = open_doctor(visit().page)
+def test_mistakes_are_sentences_and_clear_empties(doctor):
+    page = doctor
     for text, told in (('{"lengths": [1, -2]}', "lengths[1] is -2"), ("{", "is not JSON"), ("[]", "named entries"),
                        ('{"attention_mask": {"file": "/etc/passwd"}}', "was not uploaded"), ("", "nothing to examine")):
         page.locator("#doctor-batch textarea").fill(text)
@@ -221,8 +229,10 @@ def test_mistakes_are_sentences_and_clear_empties(visit):
     expect(page.locator("#doctor-batch textarea")).to_have_value("")
 
 
-def test_chinese_speaks_everywhere_and_a_switch_keeps_the_stretch(visit):
-    page = open_doctor(visit(locale="zh-CN").page)
+def test_chinese_speaks_everywhere_and_a_switch_keeps_the_stretch(doctor):
+    page = doctor
+    page.locator("#language label", has_text="中文").click()
+    expect(page.locator("#doctor-examine")).to_have_text(say(ZH, "doctor.examine"))
     page.click("#doctor-examples input")
     page.get_by_role("option", name=say(ZH, "doctor.example.ones")).click()
     expect(page.locator("#doctor-findings")).to_contain_text("段 B 的查询 6 读到段 A 的键 0")
@@ -235,12 +245,3 @@ def test_chinese_speaks_everywhere_and_a_switch_keeps_the_stretch(visit):
     page.locator("#language label", has_text="EN").click()
     expect(page.locator("#doctor-map .hover")).to_contain_text("reads key 0")
     expect(page.locator("#doctor-findings")).to_contain_text("query 6 of segment B reads key 0 of segment A")
-
-
-@pytest.mark.parametrize(("width", "locale"), [(390, "zh-CN"), (1280, "en-US")])
-def test_nothing_is_wider_than_the_screen(visit, width, locale):
-    page = open_doctor(visit(width=width, height=844, locale=locale, scheme="dark").page)
-    page.click("#doctor-examples input")
-    page.get_by_role("option").nth(1).click()
-    expect(page.locator("#doctor-findings [data-verdict]")).to_be_visible()
-    assert page.evaluate("document.documentElement.scrollWidth") <= width

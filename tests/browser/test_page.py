@@ -1,14 +1,18 @@
-"""The page as a whole: accessible by axe-core's rules, its first minute, its keys, its model."""
+"""The page as a whole: accessible by axe-core's rules, no wider than the screen, its first minute, its keys."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Page, expect
 
+from app.board import CardValues, board
 from app.i18n import EN, ZH, say
+from tests.app.test_history import run_record
+from tests.browser.test_history_tab import bring
 from tests.browser.test_run_tab import fill, wait_until_done
 
 pytestmark = [pytest.mark.browser, pytest.mark.filterwarnings("ignore::pandas.errors.Pandas4Warning")]
@@ -18,27 +22,30 @@ GRADIO = ("#tabs .overflow-menu", "#outbox")
 """Parts of Gradio that are hidden from everybody."""
 
 
+def every_tab(page: Page) -> Iterator[str]:
+    for index, tab in enumerate(TABS):
+        page.get_by_role("tab").nth(index).click()
+        page.wait_for_timeout(200)
+        yield tab
+
+
 def findings(page: Page) -> list[str]:
-    """What axe-core finds serious or critical, contrast of AA included."""
-    found = Axe().run(page, {"exclude": [[selector] for selector in GRADIO]}).response["violations"]
-    return [f"{one['id']}: {node['target']} {node.get('failureSummary', '')[:160]}" for one in found
-            if one["impact"] in ("serious", "critical") for node in one["nodes"]]
-
-
-def every_tab(page: Page, look: Callable[[], None]) -> None:
-    for tab in TABS:
-        page.get_by_role("tab", name=say(EN, f"tab.{tab}")).click()
-        page.wait_for_timeout(250)
-        look()
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_no_tab_has_a_serious_finding(visit, scheme):
-    page = visit(scheme=scheme).page
+    """What axe-core finds serious or critical, contrast of AA included, in both palettes; the page ends in its own."""
     serious = []
-    every_tab(page, lambda: serious.extend(findings(page)))
+    for _ in range(2):
+        found = Axe().run(page, {"exclude": [[selector] for selector in GRADIO]}).response["violations"]
+        serious += [f"{one['id']}: {node['target']} {node.get('failureSummary', '')[:160]}" for one in found
+                    if one["impact"] in ("serious", "critical") for node in one["nodes"]]
+        page.evaluate("kev.toggleTheme()")
+    return serious
+
+
+def test_no_tab_has_a_serious_finding_in_light_or_dark(page):
+    page.add_style_tag(content="* { transition: none !important }")  # a colour on its way is no colour of the page
+    serious = [one for _ in every_tab(page) for one in findings(page)]
     page.get_by_role("tab", name=say(EN, "tab.run")).click()
-    fill(page, "A", max_new_tokens="4")
+    for letter in "ABCD":
+        fill(page, letter, max_new_tokens="2")
     page.click("#run")
     wait_until_done(page)
     page.click("#explain summary")
@@ -50,10 +57,44 @@ def test_no_tab_has_a_serious_finding(visit, scheme):
     page.click(".views .as_columns")
     page.click("#help")
     serious += findings(page)
+    page.keyboard.press("Escape")
+    page.click(".views .as_text")
+    page.click("#masthead button.chip")
     assert not serious, "\n".join(sorted(set(serious)))
 
 
-def test_the_first_minute_the_keys_and_a_model_that_is_none(visit):
+LONG = "word" * 80
+
+
+@pytest.mark.parametrize(("width", "locale", "scheme"), [(390, "en-US", "light"), (1280, "zh-CN", "dark")])
+def test_no_tab_is_wider_than_the_screen(visit, tmp_path: Path, width, locale, scheme):
+    """On a phone and on a desk, in both languages and both palettes, with something in every tab."""
+    page = visit(width=width, height=844, locale=locale, scheme=scheme).page
+    run = page.locator("#run").bounding_box()
+    assert run["y"] + run["height"] < 844
+    other = "中文" if locale == "en-US" else "EN"
+    language = ZH if locale == "en-US" else EN
+    for tab in every_tab(page):
+        if tab == "doctor":
+            page.click("#doctor-examples input")
+            page.get_by_role("option").nth(1).click()
+            expect(page.locator("#doctor-findings [data-verdict]")).to_be_visible()
+        if tab == "memory":
+            page.click("#memory-example-window")
+            expect(page.locator("#plan-figure .main-svg").first).to_be_visible()
+        if tab == "history":
+            record = run_record(LONG, board=board((CardValues(LONG),)))
+            bring(page, tmp_path / "a.json", record.to_json())
+            expect(page.locator("#history-detail .question")).to_be_visible()
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, tab
+    page.locator("#language label", has_text=other).click()
+    page.evaluate("kev.toggleTheme()")
+    expect(page.locator("#history-keep")).to_contain_text(say(language, "history.keep"))
+    for tab in every_tab(page):
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, tab
+
+
+def test_the_first_minute_and_the_keys(visit):
     page = visit().page
     step = page.locator("#tour p")
     expect(step).to_contain_text(say(EN, "tour.cards"))
@@ -73,11 +114,6 @@ def test_the_first_minute_the_keys_and_a_model_that_is_none(visit):
     expect(page.locator("#keys dd")).to_have_count(9)
     page.keyboard.press("Escape")
     expect(page.locator("#keys")).to_have_count(0)
-    page.click("#masthead button.chip")
-    page.fill("#model-spec input", "no/such/model")
-    page.keyboard.press("Enter")
-    expect(page.locator("#model-told .mistake")).to_contain_text("there is no model")
-    expect(page.locator("#model-load")).to_be_enabled()
     page.reload()
     page.wait_for_selector("#mask canvas[data-version]")
     expect(page.locator("#tour section")).to_have_count(0)

@@ -63,8 +63,7 @@ def pixels(page: Page, canvas: str) -> str:
     return page.locator(f"{canvas} canvas").evaluate("element => element.toDataURL()")
 
 
-def test_two_cards_with_different_adapters_run_stop_and_audit(visit, engine):
-    page = visit().page
+def test_two_cards_with_different_adapters_run_stop_and_audit(page, engine):
     keep_two_cards(page)
     names = ["", *engine.adapters.names()][:2]
     for letter, name in zip("AB", names, strict=False):
@@ -92,8 +91,8 @@ def test_two_cards_with_different_adapters_run_stop_and_audit(visit, engine):
     if len(names) == 2:
         assert answer(page, "A") != answer(page, "B")
     stopped = answer(page, "A")
-    fill(page, "A", max_new_tokens="6")
-    fill(page, "B", max_new_tokens="6")
+    for letter in "AB":
+        fill(page, letter, max_new_tokens="2")
     page.click("#audit")
     expect(page.locator("#verdict .ok")).to_contain_text(say(EN, "verdict.isolated"), timeout=60_000)
     expect(page.locator("#verdict .proofs tbody tr")).to_have_count(2)
@@ -101,8 +100,7 @@ def test_two_cards_with_different_adapters_run_stop_and_audit(visit, engine):
     assert answer(page, "A") == stopped
 
 
-def test_ctrl_enter_runs_and_escape_stops(visit):
-    page = visit().page
+def test_ctrl_enter_runs_and_escape_stops(page):
     fill(page, "A", question="Count as far as you can.", max_new_tokens="200")
     page.locator("#question-A textarea").press("Control+Enter")
     expect(page.locator("#answer-A .text")).to_be_visible()
@@ -111,8 +109,7 @@ def test_ctrl_enter_runs_and_escape_stops(visit):
     expect(page.locator("#answer-A .meta")).to_contain_text(say(EN, "status.cancelled"))
 
 
-def test_a_mistake_stands_at_its_card_and_the_others_run(visit):
-    page = visit().page
+def test_a_mistake_stands_at_its_card_and_the_others_run(page):
     fill(page, "A", temperature="hot", max_new_tokens="4")
     fill(page, "B", question=" ", max_new_tokens="4")
     fill(page, "C", max_new_tokens="4")
@@ -125,11 +122,10 @@ def test_a_mistake_stands_at_its_card_and_the_others_run(visit):
     assert page.locator("#answer-C .mistake").count() == 0
 
 
-def test_hostile_text_is_text_everywhere(visit):
-    page = visit().page
+def test_hostile_text_is_text_everywhere(page):
     keep_two_cards(page)
     title = page.title()
-    fill(page, "A", question=HOSTILE, context=HOSTILE, max_new_tokens="12", temperature="0")
+    fill(page, "A", question=HOSTILE, context=HOSTILE, max_new_tokens="3", temperature="0")
     fill(page, "B", question="Repeat exactly: " + HOSTILE, temperature=HOSTILE)
     fill(page, "A", seed="7")
     page.click("#run")
@@ -145,32 +141,12 @@ def test_hostile_text_is_text_everywhere(visit):
     assert page.locator(".gradio-container img[src='x']").count() == 0
 
 
-def test_the_hover_line_says_what_the_rule_says(visit):
-    page = visit().page
-    fill(page, "A", max_new_tokens="4")
-    page.click("#run")
-    wait_until_done(page)
-    box = page.locator("#mask canvas").bounding_box()
-
-    def told(row: float, key: float) -> str:
-        page.mouse.move(box["x"] + box["width"] * key, box["y"] + box["height"] * row)
-        return page.locator("#mask .hover").inner_text()
-
-    assert "(A) reads key" in told(0.1, 0.02)
-    assert "(A) may not read key" in told(0.02, 0.1)
-    assert "(D) may not read key" in told(0.95, 0.05)
-    page.click("#mask button[data-view='step']")
-    assert page.locator("#mask button[data-view='step']").get_attribute("aria-pressed") == "true"
-    assert "reads key" in told(0.005, 0.02)
-
-
-def test_two_tabs_at_once_keep_to_themselves(visit):
-    one, two = visit().page, visit().page
+def test_two_tabs_at_once_keep_to_themselves(page, visit):
+    one, two = page, visit().page
     for page, word in ((one, "lighthouse"), (two, "orchard")):
         keep_two_cards(page)
-        fill(page, "A", question=f"Write two sentences about a {word}.", context="", temperature="0",
-             max_new_tokens="40")
-        fill(page, "B", question=f"What is a {word}?", context="", temperature="0", max_new_tokens="40")
+        fill(page, "A", question=f"Repeat the word {word}.", context="", temperature="0", max_new_tokens="8")
+        fill(page, "B", question=f"What is a {word}?", context="", temperature="0", max_new_tokens="8")
     one.click("#run")
     two.click("#run")
     for page, mine, other in ((one, "lighthouse", "orchard"), (two, "orchard", "lighthouse")):
@@ -181,8 +157,7 @@ def test_two_tabs_at_once_keep_to_themselves(visit):
         assert page.locator("#mask canvas").get_attribute("aria-label").startswith("Attention mask: 2 segments")
 
 
-def test_cards_are_added_duplicated_and_removed(visit):
-    page = visit().page
+def test_cards_are_added_duplicated_and_removed(page):
     fill(page, "A", question="Who is there?", seed="11")
     page.click("#duplicate-A")
     expect(page.locator("#card-E")).to_be_visible()
@@ -206,9 +181,8 @@ def test_cards_are_added_duplicated_and_removed(visit):
     expect(page.locator(".card")).to_have_count(31)
 
 
-def test_thirty_two_questions_answer_in_one_run(visit):
-    page = visit().page
-    upload(page, ".tools-line .import", "many.csv", "question,max_new_tokens\n" + "Say hello.,2\n" * 32)
+def test_thirty_two_questions_answer_in_one_run(page):
+    upload(page, ".tools-line .import", "many.csv", "question,max_new_tokens\n" + "Hello,1\n" * 32)
     expect(page.locator(".card")).to_have_count(32)
     page.click("#run")
     wait_until_done(page)
@@ -216,8 +190,7 @@ def test_thirty_two_questions_answer_in_one_run(visit):
     assert page.locator("#mask canvas").get_attribute("aria-label").startswith("Attention mask: 32 segments")
 
 
-def test_a_file_is_imported_and_its_wrong_row_named(visit):
-    page = visit().page
+def test_a_file_is_imported_and_its_wrong_row_named(page):
     rows = ('{"question": "Who is there?", "seed": 4}\n{"question": "Where?", "temperature": "hot"}\n'
             '{"question": "Why?"}')
     upload(page, ".tools-line .import", "some.jsonl", rows)
@@ -228,8 +201,7 @@ def test_a_file_is_imported_and_its_wrong_row_named(visit):
     expect(page.locator(".card")).to_have_count(4)
 
 
-def test_a_file_is_attached_as_a_context(visit):
-    page = visit().page
+def test_a_file_is_attached_as_a_context(page):
     page.click("#menu-A summary")
     upload(page, "#menu-A .attach", "notes.md", "# Notes\nThe ferry sails at noon. 渡船中午开。")
     expect(page.locator("#context-A textarea")).to_have_value("The harbour office has a password. The password is "
@@ -240,8 +212,7 @@ def test_a_file_is_attached_as_a_context(visit):
     expect(page.locator("#board .told")).to_contain_text("not UTF-8")
 
 
-def test_several_questions_read_a_shared_context(visit):
-    page = visit().page
+def test_several_questions_read_a_shared_context(page):
     page.click("#preset-shared")
     expect(page.locator("#shared-card-0 .readers")).to_have_text("read by A B C")
     page.select_option("#shared-C select", "")
@@ -257,11 +228,10 @@ def test_several_questions_read_a_shared_context(visit):
     assert " reads key" in told
 
 
-def test_run_alone_and_again_with_the_same_seed(visit):
-    page = visit().page
+def test_run_alone_and_again_with_the_same_seed(page):
     keep_two_cards(page)
     for letter in "AB":
-        fill(page, letter, question="Tell me something.", context="", temperature="1.2", max_new_tokens="12")
+        fill(page, letter, question="Tell me something.", context="", temperature="1.2", max_new_tokens="4")
     page.click("#run")
     wait_until_done(page)
     first, other = answer(page, "A"), answer(page, "B")
@@ -273,11 +243,10 @@ def test_run_alone_and_again_with_the_same_seed(visit):
     page.click("#alone-B")
     expect(page.locator("#answer-A .meta")).to_contain_text(say(EN, "answer.earlier"))
     wait_until_done(page)
-    assert page.locator("#mask canvas").get_attribute("aria-label").startswith("Attention mask: 1 segments")
+    assert page.locator("#mask canvas").get_attribute("aria-label").startswith("Attention mask: 1 segment,")
 
 
-def test_every_field_of_a_card_reaches_the_engine(visit):
-    page = visit().page
+def test_every_field_of_a_card_reaches_the_engine(page, engine):
     keep_two_cards(page)
     page.click("#more-A summary")
     fill(page, "A", question="Is the sea wet?", context="", choices="certainly\nnever", n="2", top_k="5", seed="3",
@@ -289,33 +258,81 @@ def test_every_field_of_a_card_reaches_the_engine(visit):
     texts = page.locator("#answer-A .samples .text").all_inner_texts()
     assert len(texts) == 2
     assert set(texts) <= {"certainly", "never"}
-    expect(page.locator("#answer-A .tuple").first).to_contain_text("T 0.9 (default v0) · top-k 5 · seed 3 · max 24 · ")
+    version = engine.temperature.current().version
+    expect(page.locator("#answer-A .tuple").first).to_contain_text(
+        f"T 0.9 (default v{version}) · top-k 5 · seed 3 · max 24 · ")
     expect(page.locator("#answer-A .tuple").first).to_contain_text("T → top-k → top-p → min-p → penalties")
     page.click("#duplicate-A")
     page.click("#more-C summary")
     expect(page.locator("#choices-C textarea")).to_have_value("certainly\nnever")
 
 
-def test_what_the_server_tells_later_leaves_alone_what_a_person_has_open(visit, engine):
+def test_answers_are_seen_token_by_token_and_side_by_side_and_are_copied(page):
+    keep_two_cards(page)
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    for letter, thing in (("A", "colour"), ("B", "fruit")):
+        fill(page, letter, question=f"Name one {thing}.", context="", temperature="0", max_new_tokens="4")
+    page.click("#run")
+    wait_until_done(page)
+    text = answer(page, "A")
+    page.click("#answer-A .meta button")
+    expect(page.locator("#answer-A .meta button")).to_have_text(say(EN, "copied"))
+    assert page.evaluate("navigator.clipboard.readText()").strip() == text.strip()
+    page.click(".views .as_tokens")
+    page.locator("#answer-A .token").first.hover()
+    expect(page.locator("#answer-A .others tr")).to_have_count(5)
+    expect(page.locator("#answer-A .others .drawn")).to_have_count(1)
+    page.click(".views .as_columns")
+    expect(page.locator(".one-beside")).to_have_count(2)
+    assert page.locator(".one-beside mark").count() > 0
+    shown = page.locator(".one-beside:not(.reference) .text").inner_text()
+    page.locator(".only input").check()
+    page.locator(".one-beside[data-name=B] .letter").click()
+    expect(page.locator(".one-beside[data-name=B] .text")).to_have_text(shown)
+    page.locator(".only input").uncheck()
+    page.click(".views .as_text")
+    expect(page.locator("#question-A textarea")).to_be_visible()
+
+
+def test_a_sweep_shows_its_plot_its_figures_and_its_samples(page):
+    fill(page, "A", question="Name one colour.", context="", max_new_tokens="2")
+    page.click("#more-A summary")
+    fill(page, "A", expected="blue")
+    page.click("#menu-A summary")
+    page.click("#menu-A .sweep")
+    wait_until_done(page)
+    expect(page.locator("#answer-A .sweep polyline")).to_have_count(3)
+    rows = page.locator("#answer-A .figures tbody tr")
+    assert [row.split("\t")[0] for row in rows.all_inner_texts()] == ["0.1", "0.3", "0.5", "0.7", "0.9"]
+    groups = page.locator("#answer-A .group summary").all_inner_texts()
+    assert len(groups) == 5
+    assert all("4 samples" in group for group in groups)
+    expect(page.locator("#answer-A > div > .meta").first).to_contain_text("nee")
+
+
+def test_what_the_server_tells_later_leaves_alone_what_a_person_has_open(page, engine):
     """The cards learn of adapters and the default temperature whenever the tab is looked at: fields must not be made
     anew, or a click between its down and its up is lost, and what was open is shut."""
-    page = visit().page
     page.click("#more-A summary")
-    before = engine.temperature.current().value
+    before = engine.temperature.current()
     page.evaluate("window.fields = [...document.querySelectorAll('.card :is(input, textarea, select, summary)')]")
-    engine.temperature.set(0.75)
     try:
+        default = page.locator("#temperature-default :is(input, textarea)")
+        default.fill("0.75")
+        default.press("Enter")
+        expect(page.locator("#masthead")).to_contain_text(
+            say(EN, "temperature_default", value="0.75", version=before.version + 1))
         page.get_by_role("tab", name=say(EN, "tab.memory")).click()
         page.get_by_role("tab", name=say(EN, "tab.run")).click()
         page.fill("#temperature-A input", "")
         expect(page.locator("#temperature-A input")).to_have_attribute("placeholder", "0.75")
     finally:
-        engine.temperature.set(before)
+        engine.temperature.set(before.value)
     assert page.evaluate("window.fields.every((field) => field.isConnected)")
     expect(page.locator("#choices-A")).to_be_visible()
 
 
-def test_chinese_is_complete_and_kept(visit):
+def test_chinese_is_complete_and_language_and_theme_are_kept(visit):
     page = visit(locale="zh-CN").page
     expect(page.locator("#run")).to_have_text(say(ZH, "run"))
     expect(page.locator("#masthead")).to_contain_text(say(ZH, "title"))
@@ -324,44 +341,14 @@ def test_chinese_is_complete_and_kept(visit):
     assert [text for text in shown if text.strip() in english] == []
     page.locator("#language label", has_text="EN").click()
     expect(page.locator("#run")).to_have_text(say(EN, "run"))
-    page.reload()
-    expect(page.locator("#run")).to_have_text(say(EN, "run"))
-
-
-def test_switching_the_language_keeps_the_run_and_the_fields(visit):
-    page = visit().page
-    fill(page, "A", question="What is the sea?", max_new_tokens="5")
-    page.click("#run")
-    wait_until_done(page)
-    text = answer(page, "A")
-    page.locator("#language label", has_text="中文").click()
-    expect(page.locator("#answer-A .meta")).to_contain_text("词元")
-    assert answer(page, "A") == text
-    expect(page.locator("#question-A textarea")).to_have_value("What is the sea?")
-    expect(page.locator("#mask .title")).to_have_text(say(ZH, "mask.title"))
-    expect(page.locator("#run")).to_have_text(say(ZH, "run"))
-
-
-def test_the_theme_switches_redraws_and_is_kept(visit):
-    page = visit().page
-    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    before = pixels(page, "#kv")
+    light, before = page.evaluate("getComputedStyle(document.body).backgroundColor"), pixels(page, "#kv")
     page.click("#theme")
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != light
     page.wait_for_function("before => document.querySelector('#kv canvas').toDataURL() !== before", arg=before)
     page.reload()
+    expect(page.locator("#run")).to_have_text(say(EN, "run"))
     page.wait_for_selector("#mask canvas[data-version]")
     assert page.evaluate("document.body.classList.contains('dark')")
-
-
-@pytest.mark.parametrize(("width", "scheme", "locale"), [
-    (390, "light", "en-US"), (390, "dark", "zh-CN"), (1280, "light", "zh-CN"), (1280, "dark", "en-US"),
-])
-def test_nothing_is_wider_than_the_screen(visit, width, scheme, locale):
-    page = visit(width=width, height=844, locale=locale, scheme=scheme).page
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    run = page.locator("#run").bounding_box()
-    assert run["y"] + run["height"] < 844
 
 
 def test_a_tab_that_is_closed_stops_its_run(visit, engine):
