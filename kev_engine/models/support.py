@@ -138,6 +138,10 @@ def models_page() -> str:
         "Where a model may come from (`--model`, `KEV_MODEL`): `embedded`, a folder, `hf:owner/name[@revision]`, "
         "`modelscope:owner/name[@revision]`, `gguf:path`. Weights are read from safetensors (or GGUF) only, and code "
         "that comes with a model is never run.", "",
+        "In the page another model is chosen from the chip with the loaded one's name. Its need is compared with the "
+        "free memory before anything but its configuration is fetched; Cancel ends the load at its next step (a file "
+        "that Hugging Face sends over Xet is finished first), keeps files that have arrived, and the old model answers "
+        "on.", "",
         "## Packed", "", "| family | `model_type` | a backend must do |", "|---|---|---|",
     ]
     lines += [f"| {row.name} | {_codes(row)} | {row.needs or '—'} |" for row in FAMILIES if row.why is None]

@@ -10,6 +10,7 @@ from playwright.sync_api import expect
 
 from app import build_app, page_options
 from app.i18n import EN, ZH, say
+from app.live_engine import LiveEngine
 from kev_engine import Engine, EngineConfig
 from kev_engine.config import cache_home
 from tests.browser.conftest import Visit, free_port
@@ -30,13 +31,14 @@ def hub(tmp_path, monkeypatch):
 @pytest.fixture
 def tiny_url(tmp_path):
     home = cache_home(os.environ)  # holds the compiled kernels
-    engine = Engine(EngineConfig(model=str(tiny_folder(tmp_path / "first")), kv_budget_bytes=2**22, home=home))
-    demo = build_app(engine, history_folder=tmp_path)
+    config = EngineConfig(model=str(tiny_folder(tmp_path / "first")), kv_budget_bytes=2**22, home=home)
+    live = LiveEngine(Engine(config))
+    demo = build_app(live, history_folder=tmp_path)
     _, address, _ = demo.launch(server_name="127.0.0.1", server_port=free_port(), prevent_thread_lock=True, quiet=True,
                                 **page_options())
     yield address
     demo.close()
-    engine.close()
+    live.current.close()
 
 
 def test_a_hubs_model_is_cancelled_on_its_way_and_taken_the_next_time(contexts, tiny_url, hub):
