@@ -229,7 +229,7 @@ CHINESE: Mapping[str, str] = {
     "a list": "列表",
     "it must be {}": "应为{}",
 }
-_PATTERNS = tuple((re.compile("(.*)".join(map(re.escape, english.split("{}"))), re.DOTALL), chinese)
+_PATTERNS = tuple((re.compile("(.*?)".join(map(re.escape, english.split("{}"))), re.DOTALL), chinese)
                   for english, chinese in sorted({**model_errors.CHINESE, **CHINESE}.items(),
                                                  key=lambda pair: -len(pair[0].replace("{}", ""))))
 

@@ -94,8 +94,9 @@ def load(
                 f"the tokenizer of {resolved.name} cannot be read ({first_line(error)}); "
                 "put the model's tokenizer.json into its folder."
             ) from error
+        unused: list[str] = []
         if resolved.is_converted:
-            model, unused = _read_converted(resolved, config, dtype, device, attn_implementation, progress), []
+            model = _read_converted(resolved, config, dtype, device, attn_implementation, progress)
         else:
             model, unused = _read_weights(resolved, config, dtype, device, attn_implementation)
         use_tiled_experts(model)

@@ -28,11 +28,10 @@ def test_no_key_stands_in_two_tables():
     assert [key for key, count in counted.items() if count > 1] == []
 
 
-@pytest.mark.parametrize("key", CATALOGUE)
-def test_both_texts_of_a_key_take_the_same_facts(key):
-    english, chinese = CATALOGUE[key]
-    named = placeholders(chinese) | ({"repetition"} & placeholders(english))
-    assert placeholders(english) == named
+def test_both_texts_of_a_key_take_the_same_facts():
+    for key, (english, chinese) in CATALOGUE.items():
+        named = placeholders(chinese) | ({"repetition"} & placeholders(english))
+        assert placeholders(english) == named, key
 
 
 MANY = {"error.prompt_too_long", "error.engine_busy", "error.pool_full", "sweep.told", "kv.block_shared",
@@ -43,10 +42,9 @@ MANY = {"error.prompt_too_long", "error.engine_busy", "error.pool_full", "sweep.
 VERBS = r"(?!(?:is|was|has|holds|needs|answers|unpacks|matches|does|points|sends|names|ms)\b)"
 
 
-@pytest.mark.parametrize("key", sorted(set(CATALOGUE) - MANY))
-def test_what_may_be_one_is_said_as_one(key):
-    bare = PLURAL.sub("", CATALOGUE[key][0])
-    assert not re.search(rf"\}}(?: (?:more|free|foreign|prompt|running|query|KV|allowed))* {VERBS}\w+s\b", bare)
+def test_what_may_be_one_is_said_as_one():
+    counted = re.compile(rf"\}}(?: (?:more|free|foreign|prompt|running|query|KV|allowed))* {VERBS}\w+s\b")
+    assert [key for key in CATALOGUE if key not in MANY and counted.search(PLURAL.sub("", CATALOGUE[key][0]))] == []
 
 
 def test_one_is_one_and_everything_else_is_many():

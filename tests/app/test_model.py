@@ -178,4 +178,3 @@ def test_a_load_is_cancelled_by_any_tab_and_the_old_model_answers_on(live, hub):
         assert "owner/tiny" in model_told(last, language)
     hub.hold = None
     assert list(handlers.choose("hf:owner/tiny"))[-1].key == "model.loaded"
-    assert hub.sent("tokenizer.json") == 1

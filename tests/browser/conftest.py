@@ -153,10 +153,14 @@ def page(tab: Visit) -> Iterator[Page]:
     if page.evaluate("document.documentElement.lang") != "en":
         page.locator("#language label", has_text="EN").click()
     page.evaluate("for (const part of document.querySelectorAll('details[open]')) part.open = false")
-    page.click("#preset-secrets")
-    expect(page.locator("#question-D textarea")).to_have_value("Where does the river Aral reach the sea?")
+    # By way of another preset, so that what stands there afterwards is the server's answer and not what stood before.
+    for preset, question in (("lengths", "What is the capital of France?"),
+                             ("secrets", "What is the password of the harbour office?")):
+        page.click(f"#preset-{preset}")
+        expect(page.locator("#question-A textarea")).to_have_value(question)
     expect(page.locator(".card")).to_have_count(4)
     expect(page.locator(".answer .text, #summary .meta, #note .mistake")).to_have_count(0)
+    expect(page.locator("#mask canvas")).to_have_attribute("data-tokens", "0")
     expect(page.locator("#run")).to_be_enabled()
     yield page
     tab.check()

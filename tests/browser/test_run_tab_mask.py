@@ -219,6 +219,7 @@ def test_switching_the_language_keeps_the_run_and_the_fields(ran):
     expect(ran.locator("#run")).to_have_text(say(ZH, "run"))
     ran.locator("#language label", has_text="EN").click()
     expect(ran.locator("#answer-A .meta")).to_contain_text("token")
+    expect(ran.locator("#run")).to_have_text(say(EN, "run"))
     assert ran.evaluate("[0, 1, 2].map((count) => kev.say('threads', { count }))") == [
         "0 threads", "1 thread", "2 threads"]
 
