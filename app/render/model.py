@@ -18,7 +18,8 @@ def model_told(item: Told | KevError | None, language: str) -> str:
         return f'<p class="mistake" role="alert">{escape(sentence(item, language))}</p>'
     facts = dict(item.facts)
     done, total = facts.get("done"), facts.get("total")
-    bar = f'<progress value="{done}" max="{total}"></progress>' if total else ""
+    label = escape(say(language, "model.load"))
+    bar = f'<progress aria-label="{label}" value="{done}" max="{total}"></progress>' if total else ""
     key = f"{item.key}_unknown" if "needed" in facts and facts["needed"] is None else item.key
     for name in _SIZES:
         if isinstance(value := facts.get(name), int):

@@ -125,7 +125,7 @@ def test_rename_and_unload(handlers, session, other):
     assert "“one” is now called “three”" in handlers.rename(session, "one", " three ")["said"]
     assert handlers.rename(session, "three", "three")["said"] == ""
     held = handlers.engine.adapters.acquire("two")
-    assert "1 running answers keep it" in handlers.unload(session, "two")["said"]
+    assert "1 running answer keeps it to its end" in handlers.unload(session, "two")["said"]
     handlers.engine.adapters.release(held)
     assert "not loaded" in handlers.unload(session, "two")["said"]
     screen = handlers.unload(session, "three")
