@@ -67,8 +67,9 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "adapters.replacing": ("Choose what “{name}” is to become.", "请选择“{name}”的新内容。"),
     "adapters.renamed": ("“{old}” is now called “{new}”.", "“{old}”现在叫“{new}”。"),
     "adapters.unloaded": ("Unloaded “{name}”.", "已卸载“{name}”。"),
-    "adapters.unloaded_held": ("Unloaded “{name}”; {count} running {count|answer keeps it to its|answers keep it to their} end.",
-                               "已卸载“{name}”；{count} 个正在进行的回答会用它到结束。"),
+    "adapters.unloaded_held": (
+        "Unloaded “{name}”; {count} running {count|answer keeps it to its|answers keep it to their} end.",
+        "已卸载“{name}”；{count} 个正在进行的回答会用它到结束。"),
     "adapters.measuring": ("Measuring, once running answers have ended …", "等正在进行的回答结束后测量……"),
     "adapters.measured": ("Measured {count} against the base in mixed passes; {dead} change nothing.",
                           "在混合前向中与基座对比了 {count} 个；{dead} 个不起作用。"),
