@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from kev_engine.models.groups import Groups, round_groups
+from kev_engine.models.mapping import MappedWeights
 from kev_engine.models.products import Joined, LeanLinear
 from kev_engine.native.kernels import Kernels
 
@@ -34,9 +35,10 @@ class Int8Embedding(nn.Embedding):
 
 @torch.inference_mode(False)
 @torch.no_grad()
-def use_int8(model: Any, kernels: Kernels | None = None) -> None:
+def use_int8(model: Any, kernels: Kernels | None = None, mapped: MappedWeights | None = None) -> None:
     """Round the weights of all Linear modules of `model`, in place; an embedding that shares its matrix with the output
-    is rounded with it. Everything else (norms, stacked experts, other embeddings) stays as it is."""
+    is rounded with it. Everything else (norms, stacked experts, other embeddings) stays as it is. What was rounded is
+    given back where it lies in a `mapped` file."""
     for parent in list(model.modules()):
         for joined in [child for child in parent.children() if isinstance(child, Joined)]:
             joined.weight, joined.groups = round_groups(joined.weight)
@@ -49,6 +51,8 @@ def use_int8(model: Any, kernels: Kernels | None = None) -> None:
             before = module.weight
             whole, groups = round_groups(before)
             rounded[before] = _frozen(whole), groups
+            if mapped is not None:
+                mapped.give_back(before)
             _put(model.get_submodule(parent), last, *rounded[before], kernels)
     table = model.get_input_embeddings()
     if type(table) is nn.Embedding and table.weight in rounded:

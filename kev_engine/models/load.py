@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import torch
 from kev_engine.errors import ModelIncomplete, ModelUnsupported
 from kev_engine.models.experts import use_tiled_experts
 from kev_engine.models.folder import model_files
+from kev_engine.models.mapping import MappedWeights
 from kev_engine.models.memory import available_bytes, require_memory
 from kev_engine.models.probe import attention_facts
 from kev_engine.models.progress import Progress, silent, transformers_heard
@@ -56,13 +57,15 @@ class ModelFacts:
 
 @dataclass(frozen=True, eq=False)
 class LoadedModel:
-    """The transformers model (eval, without gradients), its tokenizer, its facts, and what a user should know."""
+    """The transformers model (eval, without gradients), its tokenizer, its facts, what a user should know, and which
+    weights lie in mapped files."""
 
     model: Any
     tokenizer: Any
     facts: ModelFacts
     warnings: tuple[str, ...]
     seconds: float
+    mapped: MappedWeights = field(default_factory=MappedWeights)
 
 
 def load(
@@ -95,8 +98,9 @@ def load(
                 "put the model's tokenizer.json into its folder."
             ) from error
         unused: list[str] = []
+        mapped = MappedWeights()
         if resolved.is_converted:
-            model = _read_converted(resolved, config, dtype, device, attn_implementation, progress)
+            model = _read_converted(resolved, config, dtype, device, attn_implementation, progress, mapped)
         else:
             model, unused = _read_weights(resolved, config, dtype, device, attn_implementation)
         use_tiled_experts(model)
@@ -106,7 +110,7 @@ def load(
     if unused:
         count, first = len(unused), unused[0]
         warnings.append(f"weights in the files of {resolved.name} belong to no layer ({count}, first {first}).")
-    return LoadedModel(model, tokenizer, facts, tuple(dict.fromkeys(warnings)), time.perf_counter() - start)
+    return LoadedModel(model, tokenizer, facts, tuple(dict.fromkeys(warnings)), time.perf_counter() - start, mapped)
 
 
 def _read_config(folder: Path) -> Any:
@@ -123,7 +127,7 @@ def _read_config(folder: Path) -> Any:
 
 def _read_converted(
     resolved: ResolvedModel, config: Any, dtype: torch.dtype, device: torch.device, attn_implementation: str,
-    progress: Progress,
+    progress: Progress, mapped: MappedWeights,
 ) -> Any:
     """The model that `_read_weights` gives, out of files that this program wrote: their names are the model's own.
 
@@ -139,7 +143,9 @@ def _read_converted(
     files = sorted(resolved.path.glob("*.safetensors"))
     for index, file in enumerate(files):
         progress("load", index, len(files))
-        weights |= {name: weight.to(dtype) for name, weight in load_file(file).items()}
+        read = load_file(file)
+        mapped.add([*read.values()])
+        weights |= {name: weight.to(dtype) for name, weight in read.items()}
     found = model.load_state_dict(weights, strict=False, assign=True)
     model.tie_weights()
     missing = sorted(set(found.missing_keys) - set(model._tied_weights_keys or ()))

@@ -24,6 +24,7 @@ from torch import nn
 from torch.nn.functional import rms_norm
 
 from kev_engine.models.fused import FusedAttention, FusedFeedForward
+from kev_engine.models.mapping import MappedWeights
 from kev_engine.models.products import LeanLinear
 from kev_engine.native.kernels import Kernels
 
@@ -66,21 +67,25 @@ class OneStepNorm(nn.Module):
         return rms_norm(x, self.weight.shape, self.weight, self.variance_epsilon)
 
 
-def prepare(model: Any, kernels: Kernels | None = None) -> Mapping[str, int]:
+def prepare(
+    model: Any, kernels: Kernels | None = None, mapped: MappedWeights | None = None
+) -> Mapping[str, int]:
     """Rewrite the modules of `model` in place; how many of each kind were rewritten.
 
-    Only in fp32 on the CPU, where the reasons hold; elsewhere nothing is changed.
+    Only in fp32 on the CPU, where the reasons hold; elsewhere nothing is changed. Weights that were copied into a joint
+    one are given back where they lie in a `mapped` file.
     """
     parameter = next(model.parameters())
     if parameter.device.type != "cpu" or parameter.dtype != torch.float32:
         return {}
-    return _Preparation(model, kernels).run()
+    return _Preparation(model, kernels, mapped or MappedWeights()).run()
 
 
 class _Preparation:
-    def __init__(self, model: Any, kernels: Kernels | None) -> None:
+    def __init__(self, model: Any, kernels: Kernels | None, mapped: MappedWeights) -> None:
         self.model = model
         self.kernels = kernels
+        self.mapped = mapped
         self.done: Counter[str] = Counter()
         self.attended: list[Attended] = []
 
@@ -142,7 +147,7 @@ class _Preparation:
                 self.model.set_submodule(name, rewritten)
                 self.done[type(rewritten).__name__] += 1
             return
-        before, children = module.forward, dict(module._modules)
+        before, children, weights = module.forward, dict(module._modules), [*module.parameters()]
         forward: Callable[..., Any]
         if kind is FusedAttention:
             constants = self._constants(module, call)
@@ -156,6 +161,10 @@ class _Preparation:
             module.forward = before
             module._modules.clear()
             module._modules.update(children)
+        kept = {weight.data_ptr() for weight in module.parameters()}
+        for weight in weights:
+            if weight.data_ptr() not in kept:
+                self.mapped.give_back(weight)
 
     def _constants(self, module: nn.Module, call: Call) -> dict[str, Any]:
         """The keywords a module hands to its attention function beyond those it was called with."""

@@ -139,9 +139,9 @@ class Engine:
         self._shape = KVShape(facts.num_layers, facts.num_kv_heads, facts.head_dim, dtype, kv_dtype)
         kernels, kernels_reason = budget.pick_kernels(self.config.kernels, self.config.home, device, dtype)
         untrained = untrained_ids(loaded.model.get_input_embeddings().weight, facts.stop_token_ids)
-        prepare(loaded.model, kernels)
+        prepare(loaded.model, kernels, loaded.mapped)
         if self.config.dtype == budget.INT8:
-            use_int8(loaded.model, kernels)
+            use_int8(loaded.model, kernels, loaded.mapped)
         backend, reason = budget.pick_backend(self.config.backend, facts.needs, device, self._shape, kernels)
         block_size = budget.pick_block_size(self.config.block_size, backend)
         block_bytes = self._shape.bytes_per_token * block_size
