@@ -63,8 +63,8 @@ def reads_dense_as(batch: Batch, mask: Mask) -> str:
     if batch.consumer == "hf":
         if mask_is_01(values) and older(batch.library, ADDS_CUSTOM_MASKS):
             return "keep"
-        adds_booleans = batch.attn_implementation in ("eager", "flex_attention") and batch.mask_dtype == "bool"
-        return "additive" if floats or adds_booleans else "keep"
+        adds_anything = batch.attn_implementation in ("eager", "flex_attention") and batch.mask_dtype is not None
+        return "additive" if floats or adds_anything else "keep"
     if batch.mask_meaning in ("keep", "block", "additive"):
         return batch.mask_meaning
     return "additive" if signs or (floats and batch.consumer is not None) else "keep"
@@ -144,6 +144,13 @@ def derives_from_positions(batch: Batch) -> bool:
     return batch.attn_implementation == "flash_attention_2" or not older(batch.library, PACKING_FROM_POSITIONS)
 
 
+def takes_boundaries(batch: Batch, keep: BoolArray | None) -> bool:
+    """Whether a transformers forward hands the given cu_seqlens on to its varlen kernel; a mask of ones is dropped."""
+    given = batch.cu_seqlens is not None or batch.cu_seqlens_q is not None
+    masked = batch.attention_mask is not None and (keep is None or not keep.all())
+    return batch.consumer == "hf" and batch.attn_implementation == "flash_attention_2" and given and not masked
+
+
 def hf_without_mask(batch: Batch, positions: IntArray | None, total: int) -> Effective:
     """A transformers forward that is given no mask, or an all-ones one under flash attention."""
     everything = Effective(_one_segment(batch, total), "causal default")
@@ -154,7 +161,7 @@ def hf_without_mask(batch: Batch, positions: IntArray | None, total: int) -> Eff
 
 
 def _one_segment(batch: Batch, total: int) -> Cells:
-    if not batch.want_causal and batch.is_causal is False:
+    if batch.is_causal is False:
         return Cells.everything(total, total)
     return rectangle(total, total)
 

@@ -114,13 +114,15 @@ class Facts:
         for size in (batch.tokens, batch.token_bytes):
             if size is not None and len(size):
                 return len(size)
-        for array in (batch.labels, batch.special_tokens_mask, batch.position_ids):
+        for array in (batch.labels, batch.special_tokens_mask):
             if array is not None:
                 return int(array.shape[-1])
-        for cu in (batch.cu_seqlens, batch.cu_seqlens_q if batch.cu_seqlens_q == batch.cu_seqlens_k else None):
-            if cu is not None and consumers.usable_cu(cu, cu[-1]):
-                return cu[-1] or None
-        return None
+        cu = batch.cu_seqlens or (batch.cu_seqlens_q if batch.cu_seqlens_q == batch.cu_seqlens_k else None)
+        end = cu[-1] if cu is not None and consumers.usable_cu(cu, cu[-1]) else None
+        # Two that agree on the end count more than the positions.
+        if batch.position_ids is not None and (end is None or end != self.given_end):
+            return int(batch.position_ids.shape[-1])
+        return end or None
 
     @property
     def paired(self) -> bool:
@@ -263,6 +265,17 @@ class Facts:
         """The best known segments: those given, else those of the first source that describes more than one."""
         return self.given or self.found_segments
 
+    def segments_of(self, row: int, cells: Cells) -> Segmentation:
+        """The best known segments of one row, of which the consumer will allow `cells`; else the row as one."""
+        if self.segments is not None:
+            return self.segments
+        positions = self.positions_of(row)
+        if self.num_rows > 1 and self.dense_mask is not None and (blocks := self.blocks_of(cells)) is not None:
+            return blocks
+        if self.num_rows > 1 and positions is not None and self.restarts_in(row):
+            return from_borders(position_borders(positions), len(positions), "position_ids")
+        return from_borders([0, cells.num_keys], cells.num_keys, "total")
+
     @cached_property
     def found_segments(self) -> Segmentation | None:
         """Segments as the arrays describe them, where the person gave none."""
@@ -278,27 +291,31 @@ class Facts:
                 # The number 0 stands for padding.
                 numbered = [(start, end) for start, end in pairwise(cuts) if line[start] != 0]
                 return from_intervals(numbered, None, total, "attention_mask")
-        if self.restarts and self.positions is not None and self.num_rows == 1:
+        if self.restarts and self.positions is not None:
             return from_borders(position_borders(self.positions[0]), total, "position_ids")
         if self.zero_tail is not None:
             return from_intervals([(0, self.zero_tail)], None, total, "position_ids")
-        seen = self.dense_alone
-        if seen is not None and self.batch.want_causal and self.batch.forbid is None and self.batch.window is None:
-            borders = block_borders(seen)
-            if borders is None and len(seen.starts) <= 2 * seen.num_queries:
-                borders = block_borders(seen.complement())
-            if borders is not None and len(borders) > 2:
-                return from_borders(borders, total, "attention_mask")
-        return None
+        return None if self.dense_alone is None else self.blocks_of(self.dense_alone)
 
-    @cached_property
+    def blocks_of(self, seen: Cells) -> Segmentation | None:
+        """The segments that a mask of clean causal blocks, or its opposite, describes; None for one segment."""
+        if not self.batch.want_causal or self.batch.forbid is not None or self.batch.window is not None:
+            return None
+        borders = block_borders(seen)
+        if borders is None and len(seen.starts) <= 2 * seen.num_queries:
+            borders = block_borders(seen.complement())
+        return None if borders is None or len(borders) <= 2 else from_borders(borders, seen.num_keys, "attention_mask")
+
+    @property
     def restarts(self) -> bool:
-        """Whether the positions of a single row clearly describe several segments: each starts where the first does."""
-        if self.positions is None or self.num_rows != 1 or self.batch.position_ids is None:
+        """Whether the positions of a single row clearly describe several segments."""
+        return self.num_rows == 1 and self.restarts_in(0)
+
+    def restarts_in(self, row: int) -> bool:
+        """Whether the positions of a row clearly describe several segments: each starts where the first does."""
+        positions, keep = self.positions_of(row), self.keep_of(row) if self.num_rows == 1 else self.real_of(row)
+        if positions is None or (keep is not None and not keep.all()):
             return False
-        if self.keep is not None and not self.keep.all():
-            return False
-        positions = self.positions[0]
         borders = position_borders(positions)[1:-1]
         tail = int(np.flatnonzero(positions)[-1]) + 1 if positions.any() else 0
         starts = [border for border in borders if border < tail or tail == 0]
@@ -315,11 +332,11 @@ class Facts:
 
     @cached_property
     def dense_alone(self) -> Cells | None:
-        """The cells of a dense mask with a single plane, as its consumer reads it."""
+        """The cells of a dense mask whose planes are all equal, as its consumer reads it."""
         mask = self.dense_mask
         if mask is None or self.shape is None or not self.fits(mask) or mask.num_cells > MOST_CELLS:
             return None
-        return self.mask_cells(mask, 0) if mask.planes() == 1 else None
+        return self.mask_cells(mask, 0) if len(mask.different(range(mask.planes()))) == 1 else None
 
     def fits(self, mask: Mask) -> bool:
         """Whether the last two axes are (queries, keys)."""
@@ -356,6 +373,15 @@ class Facts:
     def keep_of(self, row: int) -> BoolArray | None:
         keep = self.keep
         return None if keep is None else keep[min(row, len(keep) - 1)]
+
+    def cached_pads(self, row: int, cells: Cells) -> BoolArray | None:
+        """`[K]`: the keys kept, where no query may read the first cached ones and positions do not count them."""
+        positions, past = self.positions_of(row), self.batch.past_length or 0
+        hidden = int(np.argmax(cells.columns))
+        if positions is None or not 0 < hidden <= past or positions[0] != past - hidden + self.batch.position_start:
+            return None
+        kept: BoolArray = np.arange(cells.num_keys) >= hidden
+        return kept
 
     @cached_property
     def window(self) -> int | None:

@@ -13,7 +13,7 @@ from kev_engine.doctor import consumer as consumers
 from kev_engine.doctor.batch import Interval
 from kev_engine.doctor.cells import BoolArray, Cells, Grid, Overlay, overlay
 from kev_engine.doctor.consumer import Effective
-from kev_engine.doctor.layouts import Segmentation, from_borders
+from kev_engine.doctor.layouts import Segmentation
 from kev_engine.doctor.masks import Mask
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def effective(facts: Facts, row: int) -> Iterator[Effective]:
     if batch.mask_planes:
         yield Effective(_planes(facts, batch.mask_planes), "mask_planes")
         return
-    if batch.consumer == "flash_varlen":
+    if batch.consumer == "flash_varlen" or consumers.takes_boundaries(batch, facts.keep):
         yield consumers.flash_cells(batch, queries, keys)
         return
     if facts.dense_mask is not None:
@@ -97,22 +97,38 @@ def effective(facts: Facts, row: int) -> Iterator[Effective]:
 def _dense(facts: Facts, row: int, mask: Mask) -> Iterator[Effective]:
     assert facts.shape is not None
     queries, keys = facts.shape
-    if len(mask.shape) > 2 and mask.shape[0] not in (1, facts.num_rows):
+    mine = _planes_of(facts, row, mask)
+    if mine is None:
         return
-    per_row = max(1, mask.planes() // (mask.shape[0] if len(mask.shape) > 2 and facts.num_rows > 1 else 1))
-    first = row * per_row if mask.planes() > per_row else 0
+    first = mine.start
     if not facts.fits(mask):
         broadcast = len(mask.shape) == 4 and mask.shape[-2:] == (1, keys) and queries > 1
         if broadcast and facts.batch.consumer in ("sdpa", "eager", "mha", "hf"):
             line = mask.cells(first, lambda values: consumers.decode(values, facts.meaning))
             yield Effective(consumers.take_rows(line, np.zeros(queries, dtype=np.int64)), "attention_mask")
         return
-    planes = [first] if mask.same_planes() else list(range(first, first + per_row))
-    for plane in planes:
+    for plane in mask.different(mine):
         cells = facts.dense_alone if facts.dense_alone is not None else facts.mask_cells(mask, plane)
         if facts.batch.consumer == "sdpa" and facts.batch.is_causal:
             cells = consumers.meets(cells, consumers.rectangle(queries, keys, top_left=True))
         yield Effective(cells, "attention_mask")
+
+
+def _planes_of(facts: Facts, row: int, mask: Mask) -> range | None:
+    """The planes of one row of the batch, one or one a head; None where the leading axes fit neither rows nor heads."""
+    rows, shape = facts.num_rows, mask.shape
+    if len(shape) == 2:
+        return range(1)
+    heads = mask.planes() // shape[0]
+    if len(shape) == 3 and (facts.batch.consumer == "mha" or (facts.batch.consumer == "sdpa" and rows == 1)):
+        # Torch's module takes [B * heads, Q, K]; scaled_dot_product_attention sees [heads, Q, K].
+        heads, rest = divmod(shape[0], rows)
+        if rest or (facts.batch.num_heads not in (None, heads) and shape[0] > 1):
+            return None
+    elif shape[0] not in (1, rows):
+        return None
+    first = row * heads if mask.planes() > heads else 0
+    return range(first, first + heads)
 
 
 def _planes(facts: Facts, planes: tuple[Mask, ...]) -> Cells | None:
@@ -147,21 +163,22 @@ def _compare(facts: Facts, row: int, effective: Effective) -> Judged | None:
             return None
         should = consumers.varlen_cells(cu_q, cu_k, queries, keys, causal=batch.want_causal)
         plain, own, related, causal = should, everything, everything, should
-        for (q0, q1), (k0, k1) in zip(_steps(cu_q), _steps(cu_k), strict=True):
-            by_design[q0 : q0 + max(0, (q1 - q0) - (k1 - k0))] = True
+        if cu_q[-1] != cu_k[-1]:
+            for (q0, q1), (k0, k1) in zip(_steps(cu_q), _steps(cu_k), strict=True):
+                by_design[q0 : q0 + max(0, (q1 - q0) - (k1 - k0))] = True
     elif facts.rectangular:
         plain = consumers.rectangle(queries, keys, causal=batch.want_causal)
         should = consumers.rectangle(queries, keys, causal=batch.want_causal, window=window)
         own = related = everything
         causal = consumers.rectangle(queries, keys)
         by_design[: max(0, queries - keys)] = True
-        keep = facts.keep_of(row)
+        keep = facts.keep_of(row) if facts.dense_mask is None else facts.cached_pads(row, effective.cells)
         if keep is not None and len(keep) == keys:
             # What is cached may be padding; the tokens that come now are none.
             keep = keep | (np.arange(keys) >= keys - queries)
             should, plain = consumers.columns(should, keep), consumers.columns(plain, keep)
     else:
-        segments = facts.segments or from_borders([0, keys], keys, "total")
+        segments = facts.segments_of(row, effective.cells)
         if segments.num_tokens != keys:
             return None
         owner = segments.owner

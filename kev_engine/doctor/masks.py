@@ -137,12 +137,13 @@ class Mask:
         matrix = self.array.reshape(-1, queries, keys)[plane]
         return Cells.from_chunks(queries, keys, (allowed(part) for part in _row_chunks(matrix)))
 
-    def same_planes(self) -> bool:
-        """Whether all planes of one batch row are equal (shape `[B, H, Q, K]`), so that one stands for all."""
-        if self.pattern is not None or len(self.shape) < 4 or self.shape[1] <= 1:
-            return True
+    def different(self, planes: range) -> list[int]:
+        """The first of these planes and those that differ from it."""
+        if self.pattern is not None or len(planes) == 1:
+            return [planes.start]
         assert self.array is not None
-        return bool((self.array == self.array[:, :1]).all())
+        stack = self.array.reshape(-1, *self.shape[-2:])
+        return [plane for plane in planes if plane == planes.start or (stack[plane] != stack[planes.start]).any()]
 
 
 def _different(part: Values) -> Values:

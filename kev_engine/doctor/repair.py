@@ -41,10 +41,12 @@ def repairs(facts: Facts, findings: tuple[Finding, ...]) -> dict[str, Any]:
     Only what has exactly one right value is named; diagnosing the description with these in place finds it right.
     """
     found: dict[str, Any] = {}
+    if facts.axes_as_rows and facts.batch.position_ids is not None:
+        found["position_ids"] = facts.batch.position_ids[:, None].tolist()
     for finding in findings:
         key = _key(finding)
         if key is not None and finding.expected is not None:
-            found.setdefault(key, _filled(finding.expected))
+            found.setdefault(key, _filled(finding.expected) if key == "position_ids" else finding.expected)
     if any(finding.code in CELL_CODES and finding.level != "note" for finding in findings):
         found |= _cells(facts)
     return found
@@ -61,6 +63,8 @@ def _filled(value: Any) -> Any:
 
 
 def _key(finding: Finding) -> str | None:
+    if finding.code == "BOUNDARY_CONFLICT" and finding.variant == "inner":
+        return "position_ids"
     if finding.variant == "decode":
         return "decode_positions"
     if finding.code == "PAD_IS_EOS" and finding.variant == "labels":

@@ -101,8 +101,9 @@ def _assumptions(facts: Facts) -> Iterator[Assumption]:
     elif batch.attention_mask is not None and batch.attention_mask.num_cells > MOST_CELLS:
         yield Assumption("too_long", {"cells": batch.attention_mask.num_cells})
     elif facts.judged and facts.given is None and not facts.rectangular:
-        source = facts.found_segments.source if facts.found_segments is not None else None
-        yield Assumption("segments", {"source": source}) if source else Assumption("one_segment")
+        found = facts.judged[0].segments
+        source = "total" if found is None else found.source
+        yield Assumption("one_segment") if source == "total" else Assumption("segments", {"source": source})
     if facts.given_end is not None and facts.total is not None and facts.given_end < facts.total:
         yield Assumption("tail" if facts.num_rows == 1 else "rows", {"end": facts.given_end, "rows": facts.num_rows})
     if facts.shape is not None and not facts.judged and batch.attention_mask is None and facts.given is not None:

@@ -415,7 +415,7 @@ def others(batch, row):
         if cu[0] != 0:
             put("CU_NO_LEADING_ZERO", expected=right or [0] + cu)
         if row.total and cu[-1] < row.total:
-            padding = row.given and all(k in row.pads for k, (s, _) in enumerate(row.spans) if s >= cu[-1])
+            padding = row.given and all(k in row.pads for k, (_, e) in enumerate(row.spans) if e > cu[-1])
             put("CU_END", indexes=list(range(cu[-1], row.total)), level="warning" if padding else "error")
             if right and not padding:
                 put("CU_END", expected=right)

@@ -5,6 +5,8 @@ import json
 import math
 import os
 import random
+import resource
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +18,7 @@ from kev_engine.errors import KevError
 
 CASES = [json.loads(path.read_text(encoding="utf-8"))["batch"]
          for path in sorted((Path(__file__).parent / "cases").glob("*.json"))]
-COUNT = 100_000 if os.environ.get("KEV_SOAK") == "1" else 3000
+COUNT = 100_000 if os.environ.get("KEV_SOAK") == "1" else 2000
 ODD = [None, True, False, 0, -1, 1, 2, 3, 7, 10**30, -(10**30), 2**31, 2**62, 0.5, 1e300, math.nan, math.inf, -math.inf,
        "", "x", "-inf", "nan", "12", [], [[]], [[[]]], [0], [1, 2], [[1], [1, 2]], [None], ["a"], {}, {"a": 1},
        {"ones": [2, 2]}, {"tril": 3, "flip": [[0, 2]]}, {"block_causal": [1, 2], "as": "additive", "sentinel": -5},
@@ -27,6 +29,16 @@ EXTRA = ["lengths", "segments", "parents", "pad_segments", "total", "input_ids",
          "adapter", "head_map", "forbid", "read_index", "decode_positions", "mask_planes", "consumer", "sliding_window",
          "layer_types", "token_bytes", "num_heads", "num_kv_heads", "pad_token_id", "unknown", "labels_shifted",
          "position_start", "bos_token_id", "want_causal", "is_causal", "mask_dtype", "max_seqlen", "special_ids"]
+
+
+@pytest.fixture(autouse=True)
+def _two_gigabytes():
+    """What a number asks for beyond that is a MemoryError here, and not the end of the machine."""
+    limits = resource.getrlimit(resource.RLIMIT_AS)
+    held = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (held + (2 << 30), limits[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_AS, limits)
 
 
 def mutate(random_: random.Random, value: object, depth: int = 0) -> object:
@@ -81,6 +93,20 @@ def test_mutated_cases_give_a_report_or_a_sentence():
         except Exception as trouble:
             raise AssertionError(f"{type(trouble).__name__}: {trouble} for {batch!r}") from trouble
     assert 0.2 < refused / COUNT < 0.95, "the mutations are too tame or too wild to prove anything"
+
+
+@pytest.mark.parametrize("huge", [2**31, 2**62, -(2**62)])
+def test_a_huge_number_in_the_place_of_any_other(huge):
+    """Sizes, counts, ids and indexes alike: nothing is built as large as a number says."""
+    for batch in CASES:
+        for holder, key in [(None, key) for key in batch] + [("adapter", key) for key in batch.get("adapter", {})]:
+            value = (batch if holder is None else batch[holder])[key]
+            if not isinstance(value, int) or isinstance(value, bool):
+                continue
+            changed = copy.deepcopy(batch)
+            (changed if holder is None else changed[holder])[key] = huge
+            with suppress(KevError):
+                json.dumps(diagnose(changed).as_json(), allow_nan=False)
 
 
 @pytest.mark.parametrize("batch", [None, [], 3, "x", {"": 1}, {3: 4}])

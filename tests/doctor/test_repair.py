@@ -2,12 +2,11 @@
 
 import json
 from pathlib import Path
+from random import Random
 
-import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
 
 from kev_engine.doctor.consumer import decode
 from kev_engine.doctor.python_form import as_python
@@ -15,10 +14,12 @@ from kev_engine.doctor.repair import CELL_CODES, form_of, repaired
 from kev_engine.doctor.report import Report, diagnose
 from kev_engine.isolation.layout import pack
 from kev_engine.isolation.mask import dense
-from tests.doctor.test_properties import described, layouts, with_mask
+from tests.doctor.faults import FAULTS
+from tests.doctor.rows import described, row, tree
+from tests.doctor.test_properties import edits
 
 CASES = sorted((Path(__file__).parent / "cases").glob("*.json"))
-EXAMPLES = settings(max_examples=60, deadline=None, derandomize=True)
+COUNT = 15
 # What no array can mend: another setting, another file, other text, another kernel.
 OUT_OF_REACH = {"NOT_PACKABLE", "BACKEND_DTYPE", "SIZE_OVERFLOW", "PAD_SIDE", "ALIGN_TOP_LEFT"}
 
@@ -48,50 +49,55 @@ def check(batch: dict[str, object]) -> None:
             assert made[key].tolist() == value
 
 
-@given(st.data(), st.sampled_from(["sdpa", "hf", "mha", "eager"]))
-@EXAMPLES
-def test_any_wrong_mask_is_cured(data, consumer):
-    layout = data.draw(layouts())
-    total = layout.num_tokens
-    assume(total > 1)
-    allowed = dense(layout)
-    for _ in range(data.draw(st.integers(1, 4))):
-        allowed[data.draw(st.integers(0, total - 1)), data.draw(st.integers(0, total - 1))] ^= True
-    assume(not np.array_equal(allowed, dense(layout)))
-    given_ = {"sdpa": allowed, "mha": ~allowed}.get(consumer, np.where(allowed, 0.0, -1e9))
-    mask = given_[None] if consumer == "mha" else given_[None, None]
-    batch = described(layout, attention_mask=mask.tolist(), consumer=consumer, dtype="float32")
-    batch["mask_dtype"] = "bool" if given_.dtype == bool else "float32"
-    if consumer == "mha":
-        batch["num_heads"] = 1
-    check(batch)
+@pytest.mark.parametrize("consumer", ["sdpa", "hf", "mha", "eager"])
+def test_any_wrong_mask_is_cured(consumer):
+    for seed in range(COUNT):
+        random = Random(seed)
+        cells = row(random, consumers=(consumer,), window=False, both_ways=False, pads=False)
+        allowed = cells.allowed.copy()
+        for _ in range(random.randint(1, 4)):
+            allowed[random.randrange(cells.total), random.randrange(cells.total)] ^= True
+        if not np.array_equal(allowed, cells.allowed):
+            check(cells.batch(allowed))
 
 
-@given(st.data())
-@EXAMPLES
-def test_a_wrong_window_is_cured(data):
-    layout = data.draw(layouts())
-    window = data.draw(st.integers(1, 5))
-    other = data.draw(st.integers(1, 6))
-    assume(not np.array_equal(dense(layout, other), dense(layout, window)))
-    check(with_mask(layout, dense(layout, other), sliding_window=window))
+def test_a_wrong_window_is_cured():
+    for seed in range(3 * COUNT):
+        random = Random(seed)
+        layout, window, other = tree(random), random.randint(1, 5), random.randint(1, 6)
+        if not np.array_equal(dense(layout, other), dense(layout, window)):
+            check(described(layout, attention_mask=dense(layout, other)[None, None].tolist(), mask_dtype="bool",
+                            consumer="sdpa", sliding_window=window))
 
 
-@given(st.data())
-@EXAMPLES
-def test_wrong_positions_and_borders_are_cured(data):
-    layout = data.draw(layouts(least=2, flat=True))
-    running = list(range(layout.num_tokens))
-    check(with_mask(layout, position_ids=running))
-    check(described(layout, position_ids=[running], consumer="hf"))
-    cu = layout.cu_seqlens.tolist()
-    varlen = described(layout, consumer="flash_varlen", dtype="bfloat16", cu_dtype="int32")
-    check(varlen | {"cu_seqlens": cu[1:]})
-    check(varlen | {"cu_seqlens": cu[:-1]})
-    check(varlen | {"cu_seqlens": cu, "max_seqlen": max(layout.lengths) - 1})
-    check(described(layout, attention_mask={"ones": [1, layout.num_tokens]}, consumer="hf"))
-    check(described(layout, attention_mask={"ones": [1, layout.num_tokens]}, consumer="hf", position_ids=running,
-                    attn_implementation="flash_attention_2"))
+def test_wrong_positions_and_borders_are_cured():
+    for seed in range(COUNT):
+        layout = tree(Random(seed), least=2, flat=True)
+        running = list(range(layout.num_tokens))
+        mask = dense(layout)[None, None].tolist()
+        check(described(layout, attention_mask=mask, mask_dtype="bool", consumer="sdpa", position_ids=running))
+        check(described(layout, position_ids=[running], consumer="hf"))
+        cu = layout.cu_seqlens.tolist()
+        varlen = described(layout, consumer="flash_varlen", dtype="bfloat16", cu_dtype="int32")
+        check(varlen | {"cu_seqlens": cu[1:]})
+        check(varlen | {"cu_seqlens": cu[:-1]})
+        check(varlen | {"cu_seqlens": cu, "max_seqlen": max(layout.lengths) - 1})
+        ones = {"ones": [1, layout.num_tokens]}
+        check(described(layout, attention_mask=ones, consumer="hf"))
+        check(described(layout, attention_mask=ones, consumer="hf", position_ids=running,
+                        attn_implementation="flash_attention_2"))
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_single_fault_is_cured_where_its_repair_is_named(name):
+    """What has exactly one right value and is put in place leaves no error, or is out of any array's reach."""
+    for edit in edits(name, 3):
+        report = diagnose(edit.wrong)
+        if report.repairs:
+            after = diagnose(repaired(edit.wrong, report.repairs))
+            left = {finding.code for finding in after.findings if finding.level != "note"} - OUT_OF_REACH
+            open_ = {finding.code for finding in report.findings if finding.expected is None} - CELL_CODES
+            assert left <= open_, (report.repairs, edit.wrong)
 
 
 def test_a_long_row_is_named_not_written():

@@ -50,6 +50,10 @@ def _ignored(facts: Facts) -> Iterator[Finding]:
     keep = facts.keep
     if keep is None or keep.all() or facts.numbers_segments:
         return
+    cu = facts.batch.cu_seqlens or facts.batch.cu_seqlens_q
+    if facts.num_rows > 1 and cu is not None and cu[-1] == keep.sum():
+        # The padding was taken out before the call.
+        return
     line = keep[0]
     if facts.cu is not None and len(line) == facts.total and facts.num_rows == 1:
         end = facts.cu[-1]

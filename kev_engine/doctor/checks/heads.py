@@ -19,11 +19,12 @@ def check(facts: Facts) -> Iterator[Finding]:
         return
     if batch.head_map is None:
         grouped = heads != shared
-        if grouped and ((batch.consumer == "sdpa" and batch.enable_gqa is False) or batch.consumer == "mha"):
+        if grouped and ((batch.consumer in ("sdpa", "flex") and batch.enable_gqa is False) or batch.consumer == "mha"):
             yield Finding("GQA_SHAPE", facts=told | {"consumer": batch.consumer})
         return
-    right = [head // (heads // shared) for head in range(heads)]
     if len(batch.head_map) != heads:
         yield Finding("GQA_SHAPE", found=len(batch.head_map), expected=heads, variant="map", facts=told)
-    elif list(batch.head_map) != right:
+        return
+    right = [head // (heads // shared) for head in range(heads)]
+    if list(batch.head_map) != right:
         yield Finding("GQA_ORDER", found=list(batch.head_map), expected=right, facts=told)

@@ -24,9 +24,18 @@ def check(facts: Facts) -> Iterator[Finding]:
     labels, ids = facts.batch.labels, facts.ids
     if labels is None or ids is None or labels.shape[-1] != ids.shape[1]:
         return
-    if np.atleast_2d(labels).shape[0] != 1 or len(ids) != 1:
+    lines = np.atleast_2d(labels)
+    if len(ids) > 1 and lines.shape == ids.shape and facts.batch.labels_shifted:
+        for row, (line, of_row) in enumerate(zip(lines, ids, strict=True)):
+            if _rolled(line, of_row):
+                right = lines.copy()
+                right[:, -1] = IGNORED
+                yield Finding("LABEL_CROSSES_BOUNDARY", indexes=(lines.shape[1] - 1,), expected=right.tolist(),
+                              variant="rolled", facts={"place": lines.shape[1] - 1, "row": row})
+                return
+    if len(lines) != 1 or len(ids) != 1:
         return
-    line = np.atleast_2d(labels)[0]
+    line = lines[0]
     yield from _borders(facts, line, ids[0])
     yield from _spans(facts, line, ids[0])
 
@@ -117,10 +126,8 @@ def _spans(facts: Facts, labels: IntArray, ids: IntArray) -> Iterator[Finding]:
     step = 1 if batch.labels_shifted else 0
     if not named:
         if batch.spans is None and _shifted_by_one(labels, ids, step):
-            right = _targets(ids, step, labels != IGNORED, None)
             yield Finding("SPAN_OFF_BY_ONE", indexes=tuple(np.flatnonzero(labels != IGNORED).tolist()),
                           variant="shift", facts={"step": step})
-            del right
         return
     inside = np.zeros(len(ids), dtype=np.bool_)
     for start, end in named:

@@ -52,6 +52,9 @@ def _wanted_shape(facts: Facts, mask: Mask) -> list[int] | None:
     batch, shape = facts.batch, list(mask.shape)
     if facts.row_mask is not None and facts.rectangular and len(shape) == 2 and batch.kv_len is not None:
         return [shape[0], batch.kv_len]
+    if facts.row_mask is not None and batch.consumer == "sdpa" and shape[0] > 1 and len(shape) == 2:
+        # scaled_dot_product_attention broadcasts the last two axes: it takes the rows of the batch for queries.
+        return [shape[0], 1, 1, shape[1]]
     if facts.row_mask is not None or batch.consumer == "flash_varlen":
         return None
     cells = facts.shape
@@ -59,6 +62,9 @@ def _wanted_shape(facts: Facts, mask: Mask) -> list[int] | None:
         return None
     queries, keys = cells
     rows = facts.num_rows
+    if len(shape) == 2 and batch.consumer == "hf":
+        # A transformers forward takes two axes for one number a key.
+        return [1, 1, queries, keys]
     if len(shape) == 2:
         return None if shape == [queries, keys] else [queries, keys]
     if len(shape) == 3:
@@ -131,10 +137,10 @@ def _only_biases(facts: Facts, mask: Mask, values: Values) -> bool:
 def _segment_numbers(facts: Facts) -> Iterator[Finding]:
     if not facts.numbers_segments or facts.row_mask is None:
         return
-    values = facts.row_mask.distinct()
-    if values[-1] <= 1 and facts.batch.consumer != "hf":
+    values, batch = facts.row_mask.distinct(), facts.batch
+    # A block mask of flex is made of such numbers by whoever says that they are some.
+    if (values[-1] <= 1 and batch.consumer != "hf") or (batch.mask_meaning is not None and batch.consumer == "flex"):
         return
-    batch = facts.batch
     variant = "flash" if batch.attn_implementation == "flash_attention_2" else ""
     yield Finding("SEGMENT_ID_MASK", "warning", variant=variant, facts={"highest": int(values[-1])})
 

@@ -14,6 +14,7 @@ from kev_engine.doctor.finding import Finding
 
 def check(facts: Facts) -> Iterator[Finding]:
     yield from _side(facts)
+    yield from _pads_kept(facts)
     yield from _mask_of_ids(facts)
     yield from _labels_of_eos(facts)
     yield from _read_column(facts)
@@ -41,6 +42,18 @@ def _side(facts: Facts) -> Iterator[Finding]:
     on_right = keep is not None and bool((~keep[:, -1] & keep.any(axis=1)).any())
     if (batch.padding_side == "right" and padded) or on_right:
         yield Finding("PAD_SIDE", found="right", expected="left")
+
+
+def _pads_kept(facts: Facts) -> Iterator[Finding]:
+    """A row mask that keeps the segments of padding and nothing else."""
+    keep, given, pads = facts.keep, facts.given, facts.batch.pad_segments
+    if keep is None or given is None or not pads or facts.numbers_segments or keep.shape != (1, given.num_tokens):
+        return
+    if (keep[0] == np.isin(given.owner, pads)).all() and not keep.all():
+        right = (~keep).astype(int).tolist()
+        mask = facts.batch.attention_mask
+        expected = right if mask is not None and len(mask.shape) == 2 else right[0]
+        yield Finding("MASK_INVERTED", expected=expected, variant="padding")
 
 
 def _runs_of_pads(facts: Facts) -> tuple[BoolArray, str] | None:

@@ -103,7 +103,8 @@ def _packed(facts: Facts, positions: IntArray, segments: Segmentation) -> Iterat
         return
     for row, given in enumerate(positions):
         yield from _packed_row(facts, given, target, live, segments, expected, row)
-        yield from _pseudo_segments(given, target, live, expected, row)
+        if facts.dense_mask is None:
+            yield from _pseudo_segments(given, target, live, expected, row)
 
 
 def _packed_row(facts: Facts, given: IntArray, target: IntArray, live: BoolArray, segments: Segmentation,
@@ -131,7 +132,7 @@ def _packed_row(facts: Facts, given: IntArray, target: IntArray, live: BoolArray
     inner = [cut for cut in position_borders(given)[1:-1]
              if live[cut] and live[cut - 1] and cut not in stuck and segments.owner[cut] == segments.owner[cut - 1]]
     if inner:
-        yield Finding("BOUNDARY_CONFLICT", indexes=tuple(inner), variant="inner",
+        yield Finding("BOUNDARY_CONFLICT", indexes=tuple(inner), expected=expected, variant="inner",
                       facts={"row": row, "place": inner[0], "segment": int(segments.owner[inner[0]]),
                              "value": int(given[inner[0]]), "before": int(given[inner[0] - 1])})
     if not (stuck or bad or inner):
@@ -215,6 +216,9 @@ def _padded(facts: Facts, positions: IntArray, keep: BoolArray) -> Iterator[Find
         start = batch.position_start
         kept_before: IntArray = np.asarray(np.cumsum(kept) - kept.astype(np.int64) + start, dtype=np.int64)
         right.append([int(kept_before[place]) if kept[place] else None for place in range(len(kept))])
+        if facts.num_rows > 1 and facts.restarts_in(row):
+            right[-1] = given.tolist()
+            continue
         if not kept.any():
             continue
         off = (given - kept_before)[kept]
@@ -259,6 +263,10 @@ def _continued(facts: Facts, positions: IntArray) -> Iterator[Finding]:
     starts = [past] * len(positions)
     if keep is not None and keep.shape[1] == past + positions.shape[1] and len(keep) == len(positions):
         starts = [int(line[:past].sum()) for line in keep]
+    for judged in facts.judged if facts.dense_mask is not None else ():
+        kept = facts.cached_pads(judged.row, judged.actual)
+        if kept is not None and judged.row < len(starts):
+            starts[judged.row] = int(kept[:past].sum())
     length = positions.shape[1]
     right: list[list[int | None]] = [list(range(start + facts.batch.position_start,
                                                 start + facts.batch.position_start + length)) for start in starts]
@@ -285,13 +293,15 @@ def _unknown(facts: Facts, positions: IntArray) -> Iterator[Finding]:
         length = len(given)
         if length < 2:
             continue
-        if (given == given[0]).all() and facts.found_segments is None and length > 2:
+        # Of rows whose padding is known `_padded` says it.
+        known = facts.real_of(row) is not None
+        if (given == given[0]).all() and facts.found_segments is None and length > 2 and not known:
             right = _like(facts, [list(range(length)) for _ in positions])
             yield Finding("POS_FROZEN", indexes=tuple(range(1, length)), expected=right, variant="prefill",
                           facts={"row": row, "value": int(given[0])})
             continue
         tail = int(np.flatnonzero(given)[-1]) + 1 if given.any() else length
-        if length - tail > 2 and facts.cu is None:
+        if length - tail > 2 and facts.cu is None and facts.dense_mask is None:
             yield Finding("PSEUDO_SEGMENTS", "warning", indexes=tuple(range(tail, length)),
                           facts={"row": row, "tail": tail, "length": length - tail})
 

@@ -28,11 +28,11 @@ def check(facts: Facts) -> Iterator[Finding]:
     yield from _layers(facts)
 
 
-def _live(facts: Facts, total: int) -> np.ndarray:
+def _live(facts: Facts, total: int, row: int = 0) -> np.ndarray:
     live = np.ones(total, dtype=np.bool_)
     if facts.given is not None and facts.given.num_tokens == total:
         live = (facts.given.owner >= 0) & ~np.isin(facts.given.owner, facts.batch.pad_segments)
-    keep = facts.keep_of(0)
+    keep = facts.keep_of(row)
     if keep is not None and len(keep) == total and not facts.numbers_segments:
         live &= keep
     return live
@@ -72,7 +72,7 @@ def _cu_against_mask(facts: Facts) -> Iterator[Finding]:
         keep = facts.keep_of(0)
         if keep is None or len(keep) != cells.num_keys or facts.numbers_segments:
             return
-        if facts.batch.consumer == "flash_varlen":
+        if facts.batch.consumer == "flash_varlen" or consumers.takes_boundaries(facts.batch, keep):
             return
         seen = consumers.columns(consumers.rectangle(cells.num_keys, cells.num_keys), keep)
     if seen is None or (seen.num_queries, seen.num_keys) != (cells.num_queries, cells.num_keys):
@@ -86,15 +86,16 @@ def _cu_against_mask(facts: Facts) -> Iterator[Finding]:
 
 def _positions_against_mask(facts: Facts) -> Iterator[Finding]:
     """Positions that restart beside a mask that makes the consumer take the row for one segment."""
-    if facts.batch.consumer != "hf" or facts.row_mask is None or facts.positions is None or facts.num_rows != 1:
-        return
-    if not facts.restarts or facts.numbers_segments:
+    if facts.batch.consumer != "hf" or facts.row_mask is None or facts.numbers_segments:
         return
     for judged in facts.judged:
-        borders = position_borders(facts.positions[0])
-        wanted = from_borders(borders, len(facts.positions[0]), "position_ids").visible()
-        live = _live(facts, wanted.num_keys)
-        keep = facts.keep_of(0)
+        positions = facts.positions_of(judged.row)
+        if positions is None or not facts.restarts_in(judged.row) or judged.source == "cu_seqlens":
+            continue
+        borders = position_borders(positions)
+        wanted = from_borders(borders, len(positions), "position_ids").visible()
+        live = _live(facts, wanted.num_keys, judged.row)
+        keep = facts.keep_of(judged.row)
         wanted = wanted if keep is None else consumers.columns(wanted, keep)
         count = disagreement(judged.actual, wanted, live)
         if count:

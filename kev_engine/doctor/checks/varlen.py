@@ -15,18 +15,26 @@ from kev_engine.doctor.masks import MOST_TOKENS
 def check(facts: Facts) -> Iterator[Finding]:
     batch = facts.batch
     if batch.cu_seqlens is not None:
-        yield from _one(facts, "cu_seqlens", batch.cu_seqlens, facts.total)
+        yield from _one(facts, "cu_seqlens", batch.cu_seqlens, _tokens(facts, batch.cu_seqlens))
         yield from _longest(batch.cu_seqlens, batch.max_seqlen)
     if batch.cu_seqlens_q is not None and batch.cu_seqlens_k is not None:
         yield from _mismatch(facts, batch.cu_seqlens_q, batch.cu_seqlens_k)
         own = batch.cu_seqlens_q == batch.cu_seqlens_k
-        queries = batch.q_len if batch.q_len is not None else facts.total
+        queries = batch.q_len if batch.q_len is not None else _tokens(facts, batch.cu_seqlens_q)
         yield from _one(facts, "cu_seqlens_q", batch.cu_seqlens_q, queries)
         if not own:
             yield from _one(facts, "cu_seqlens_k", batch.cu_seqlens_k, batch.kv_len)
         yield from _longest(batch.cu_seqlens_q, batch.max_seqlen)
     if batch.cu_dtype not in (None, "int32"):
         yield Finding("CU_DTYPE", found=batch.cu_dtype, expected="int32")
+
+
+def _tokens(facts: Facts, cu: tuple[int, ...]) -> int | None:
+    """The tokens that boundaries run over: those of the row, or of several rows, with or without their padding."""
+    if facts.total is None or facts.num_rows == 1:
+        return facts.total
+    whole = facts.num_rows * facts.total
+    return whole if facts.real is None or cu[-1] == whole else int(facts.real.sum())
 
 
 def _right(facts: Facts) -> list[int] | None:
