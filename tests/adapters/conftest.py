@@ -3,6 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -81,13 +82,18 @@ def save_adapter(tmp_path_factory: pytest.TempPathFactory) -> SaveAdapter:
     return save
 
 
-def peft_logits(kind: str, folder: Path | None, tokens: list[int]) -> torch.Tensor:
-    """`[T, V]` by PEFT's own forward over one sequence alone, or the base's for no folder: the oracle."""
+@cache
+def peft_model(kind: str, folder: Path | None) -> Any:
+    """The base, or PEFT's own model around an adapter; each is made once."""
     base = tiny(kind)
     with without_pefts_warnings():
-        oracle = base if folder is None else PeftModel.from_pretrained(base, folder).eval()
-    with torch.inference_mode():
-        return oracle(input_ids=torch.tensor([tokens]), use_cache=False).logits[0].clone()
+        return base if folder is None else PeftModel.from_pretrained(base, folder).eval()
+
+
+def peft_logits(kind: str, folder: Path | None, tokens: list[int]) -> torch.Tensor:
+    """`[T, V]` by PEFT's own forward over one sequence alone, or the base's for no folder: the oracle."""
+    with without_pefts_warnings(), torch.inference_mode():
+        return peft_model(kind, folder)(input_ids=torch.tensor([tokens]), use_cache=False).logits[0].clone()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -18,7 +18,7 @@ from tests.text import made
 
 SOAK = os.environ.get("KEV_SOAK") == "1"
 SLICE = settings(
-    max_examples=500 if SOAK else 60, derandomize=not SOAK, deadline=None,
+    max_examples=500 if SOAK else 25, derandomize=not SOAK, deadline=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow, HealthCheck.filter_too_much],
 )
 LIKE_CONTROL = (
