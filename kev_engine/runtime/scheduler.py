@@ -126,8 +126,11 @@ class Scheduler:
             if sum(other.num_pending for other in ahead) >= room:
                 return
             cached = self._cached_blocks(sequence)
-            if not self._fits(sequence, cached, self.pool.refs, self.running) and not self._make_room(sequence, cached):
-                return
+            while not self._fits(sequence, cached, self.pool.refs, self.running):
+                if not self._make_room(sequence, cached):
+                    return
+                # What was released just now may have pushed out of the prefix cache what was found in it.
+                cached = self._cached_blocks(sequence)
             self.waiting.pop(0)
             self._reserve(sequence, cached)
             if sequence.inherits and sequence.parent is not None and sequence.parent.is_prefilled:

@@ -20,9 +20,11 @@ def story(length: int, new: int = 3, parent: Sequence | None = None, **fields) -
     return Sequence(list(range(length)), new, parent=parent, **fields)
 
 
-def scheduler(blocks: int, budget: int = 64, cached: bool = False, **settings) -> Scheduler:
+def scheduler(blocks: int, budget: int = 64, cached: bool = False, kept: int | None = None, **settings) -> Scheduler:
+    """With `cached`, `kept` free blocks are kept, or all."""
     pool = BlockPool(blocks + 1, SIZE)
-    return Scheduler(pool, budget, cache=PrefixCache(pool, blocks) if cached else None, **settings)
+    cache = PrefixCache(pool, blocks if kept is None else kept) if cached else None
+    return Scheduler(pool, budget, cache=cache, **settings)
 
 
 def step(scheduler: Scheduler) -> Scheduled:
@@ -248,6 +250,21 @@ def test_what_gave_way_is_found_in_the_cache_if_nobody_wanted_its_blocks():
     drain(queue)
 
 
+def test_who_gives_way_may_push_out_of_the_cache_what_the_urgent_one_found_there():
+    queue = scheduler(6, policy=PRIORITY, cached=True, kept=2)
+    queue.submit([story(9, chain=KeyChain(b"root"))])
+    drain(queue)
+    low = story(9, new=8, chain=KeyChain(b"other"))
+    queue.submit([low])
+    step(queue)
+    urgent = story(9, priority=1, chain=KeyChain(b"root"))
+    assert len(queue._cached_blocks(urgent)) == 2
+    queue.submit([urgent])
+    step(queue)
+    assert (queue.running, urgent.num_cached) == ([urgent], 0)
+    drain(queue)
+
+
 def test_a_context_finds_all_but_the_block_of_its_last_token():
     queue = scheduler(30, cached=True)
     for expected in (0, 4):
@@ -267,7 +284,8 @@ def test_random_arrivals_all_end_and_leave_nothing(name, seed):
     """Contexts in contexts, adapters, cancellations, in memory for two or three stories."""
     rng = np.random.default_rng(seed)
     queue = scheduler(14, budget=int(rng.integers(8, 40)), policy=POLICIES[name], max_adapters=2,
-                      prefill_chunk=int(rng.integers(1, 9)), cached=bool(rng.integers(2)))
+                      prefill_chunk=int(rng.integers(1, 9)), cached=bool(rng.integers(2)),
+                      kept=int(rng.integers(1, 31)))
     stories: list[Sequence] = []
     cancelled: set[Sequence] = set()
     for _ in range(40):
