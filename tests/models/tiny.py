@@ -100,11 +100,11 @@ def tiny_folder(path: Path, family: str = "llama", **changes: Any) -> Path:
     return path
 
 
-def tiny_adapter(path: Path, seed: int, family: str = "llama") -> Path:
+def tiny_adapter(path: Path, seed: int, family: str = "llama", **changes: Any) -> Path:
     """`path`, filled with a LoRA adapter for the family's tiny model that changes every answer. Seeded."""
     generator = torch.Generator().manual_seed(seed)
     tensors = {}
-    for name, module in tiny_model(family).named_modules():
+    for name, module in tiny_model(family, **changes).named_modules():
         if name.endswith(("q_proj", "v_proj")):
             for half, shape in (("A", (4, module.in_features)), ("B", (module.out_features, 4))):
                 key = f"base_model.model.{name}.lora_{half}.weight"

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import hypothesis.strategies as st
 import numpy as np
 import pytest
 import torch
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
@@ -24,10 +25,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from kev_engine.attention import dense, segment
+from kev_engine.cache.blocks import BlockPool
 from kev_engine.config import EngineConfig
+from kev_engine.isolation import mask
 from kev_engine.runtime.engine import Engine
 from kev_engine.runtime.events import Finished, Refused, RunFinished
 from kev_engine.runtime.run import ActiveRun
+from kev_engine.runtime.scheduler import Scheduler
 from kev_engine.schema import Answer, Question, SamplingParams, SharedContext
 from tests.models.tiny import tiny_adapter, tiny_folder
 
@@ -44,55 +49,72 @@ SETUPS = (
     {"policy": "priority", "token_budget": 64, "prefill_chunk": 8, "adapter_pool_size": 2, "prefix_cache_bytes": 0},
 )
 
-prompts = st.builds(
-    lambda start, count, own: (*start[:count], *own),
-    st.sampled_from(BEGINNINGS), st.sampled_from([0, 3, 4, 8, 12]), st.sampled_from([(40,), (41, 42), (43,) * 5]),
-)
-plain = st.builds(
-    lambda prompt, **fields: Question("?", prompt_token_ids=prompt, **fields),
-    prompts, adapter=st.sampled_from(NAMES), max_new_tokens=st.sampled_from([1, 3, 9, 14]),
-    ignore_eos=st.just(True), prompt_logprobs=st.sampled_from([False, False, True]),
-    n=st.sampled_from([1, 1, 1, 3]), priority=st.integers(0, 2), draft=st.sampled_from([0, 0, 3]),
-    sampling=st.sampled_from([SamplingParams(temperature=0), SamplingParams(temperature=0.9, seed=3)]),
-)
-reading = st.builds(
-    lambda shared, text, **fields: Question("?", text, shared=shared, **fields),
-    st.sampled_from([context.name for context in SHARED]), st.sampled_from(["Who?", "And the dog?"]),
-    adapter=st.sampled_from(NAMES), max_new_tokens=st.sampled_from([1, 5]), n=st.sampled_from([1, 1, 2]),
-    priority=st.integers(0, 2), sampling=st.just(SamplingParams(temperature=0)),
-)
+LONGEST, MOST_SAMPLES = 9, 3
+
+
+def plain(random: Random) -> Question:
+    prompt = (*random.choice(BEGINNINGS)[: random.choice([0, 3, 4, 8, 12])],
+              *random.choice([(40,), (41, 42), (43,) * 5]))
+    return Question(
+        "?", prompt_token_ids=prompt, adapter=random.choice(NAMES), max_new_tokens=random.choice([1, 2, 5, LONGEST]),
+        ignore_eos=True, prompt_logprobs=random.choice([False, False, True]), n=random.choice([1, 1, 1, MOST_SAMPLES]),
+        priority=random.randint(0, 2), draft=random.choice([0, 0, 3]),
+        sampling=random.choice([SamplingParams(temperature=0), SamplingParams(temperature=0.9, seed=3)]),
+    )
+
+
+def reading(random: Random) -> Question:
+    return Question(
+        "?", random.choice(["Who?", "And the dog?"]), shared=random.choice(SHARED).name, adapter=random.choice(NAMES),
+        max_new_tokens=random.choice([1, 5]), n=random.choice([1, 1, 2]), priority=random.randint(0, 2),
+        sampling=SamplingParams(temperature=0),
+    )
+
+
+# Drawn once, so that a schedule draws a question as one number; two of three carry their own prompt.
+QUESTIONS = [make(Random(seed)) for seed in range(1000) for make in (plain, plain if seed % 3 else reading)]
+questions = st.integers(0, len(QUESTIONS) - 1).map(lambda number: QUESTIONS[number])
 
 
 class World:
-    """One engine for each setup, the reference, the two contents that adapter names may have, and known answers."""
+    """An engine for each setup, the reference, the contents that adapter names may have, and known answers."""
 
     def __init__(self, folder: Path) -> None:
-        model = str(tiny_folder(folder / "model"))
-        self.contents = [str(tiny_adapter(folder / f"adapter{seed}", seed)) for seed in range(3)]
+        self.model = str(tiny_folder(folder / "model", num_hidden_layers=1))
+        paths = [str(tiny_adapter(folder / f"adapter{seed}", seed, num_hidden_layers=1)) for seed in range(3)]
         self.reference = Engine(EngineConfig(
-            model=model, kv_budget_bytes=1 << 20, prefix_cache_bytes=0,
-            adapters={str(index): path for index, path in enumerate(self.contents)},
+            model=self.model, kv_budget_bytes=1 << 20, prefix_cache_bytes=0,
+            adapters={str(index): path for index, path in enumerate(paths)},
         ))
-        block_bytes = self.reference.info.bytes_per_token * BLOCK
-        self.engines = [
-            Engine(EngineConfig(
-                model=model, block_size=BLOCK, kv_budget_bytes=BLOCKS * block_bytes, adapters={"x": self.contents[0]},
-                **setup,
-            ), check=True)
-            for setup in SETUPS
-        ]
+        self.contents = [self.reference.adapters.resolve(str(index)).weights for index in range(3)]
+        self.idle: dict[int, Engine] = {}
+        self.all = [self.reference]
         self.known: dict[tuple[Question, int | None], tuple[Answer, ...]] = {}
 
+    def take(self, setup: int) -> Engine:
+        """An engine of this setup that nothing is left in; `idle` has it again when its schedule went well."""
+        if setup not in self.idle:
+            block_bytes = self.reference.info.bytes_per_token * BLOCK
+            self.all.append(Engine(EngineConfig(
+                model=self.model, block_size=BLOCK, kv_budget_bytes=BLOCKS * block_bytes, **SETUPS[setup],
+            ), check=True))
+            return self.all[-1]
+        return self.idle.pop(setup)
+
     def alone(self, question: Question, content: int | None) -> tuple[Answer, ...]:
-        """The answer of each sample when nobody else is there and nothing is shared, kept or guessed."""
-        key = replace(question, id="?", priority=0, draft=0), content
+        """The answer of each sample when nobody else is there and nothing is shared, kept or guessed.
+
+        As long as any question asks for, and scored: a shorter answer is its beginning.
+        """
+        key = replace(question, id="?", priority=0, draft=0, max_new_tokens=LONGEST, n=MOST_SAMPLES,
+                      prompt_logprobs=question.shared is None), content
         if key not in self.known:
             adapter = None if content is None else str(content)
             self.known[key] = self.reference.ask([replace(key[0], adapter=adapter)], SHARED).answers
         return self.known[key]
 
     def close(self) -> None:
-        for engine in (self.reference, *self.engines):
+        for engine in self.all:
             engine.close()
 
 
@@ -101,17 +123,25 @@ class Schedules(RuleBasedStateMachine):
 
     @initialize(setup=st.sampled_from(range(len(SETUPS))))
     def begin(self, setup: int) -> None:
-        self.engine = self.world.engines[setup]
+        self.setup = setup
+        self.engine = self.world.take(setup)
         self.worker = self.engine._worker
         self.scheduler = self.worker.scheduler
         self.runs: list[tuple[ActiveRun, dict[str, tuple[Question, int | None]], set[str]]] = []
         self.names = {"x": 0, "y": 1}
         for name, content in self.names.items():
-            self.engine.adapters.load(name, self.world.contents[content])
+            self.engine.adapters.add(name, self.world.contents[content])
         if self.scheduler.cache is not None:
             self.scheduler.cache.forget(np.arange(self.engine._pool.num_blocks))
+        self.damage()
 
-    @rule(asked=st.lists(st.one_of(plain, plain, reading), min_size=1, max_size=4))
+    def damage(self) -> None:
+        """Called when a schedule begins; see the mutations."""
+
+    def mend(self) -> None:
+        """Called before answers are compared with those alone."""
+
+    @rule(asked=st.lists(questions, min_size=1, max_size=4))
     def submit(self, asked: list[Question]) -> None:
         """A run of these questions, each expecting the adapter that its name means now."""
         questions = [replace(question, id=f"q{index}") for index, question in enumerate(asked)]
@@ -139,7 +169,7 @@ class Schedules(RuleBasedStateMachine):
 
     @rule(name=st.sampled_from(["x", "y"]), content=st.integers(0, 2))
     def reload(self, name: str, content: int) -> None:
-        self.engine.adapters.load(name, self.world.contents[content])
+        self.engine.adapters.add(name, self.world.contents[content])
         self.names[name] = content
 
     @rule(data=st.data())
@@ -182,8 +212,10 @@ class Schedules(RuleBasedStateMachine):
         assert self.scheduler.is_idle
         assert self.engine._pool.num_used == 0, "blocks leak"
         assert all(adapter.holds == 0 for adapter in self.engine.adapters.list())
+        self.mend()
         for run, expected, cancelled in self.runs:
             self.compare(run, expected, cancelled)
+        self.world.idle[self.setup] = self.engine
 
     def compare(
         self, run: ActiveRun, expected: dict[str, tuple[Question, int | None]], cancelled: set[str]
@@ -199,12 +231,14 @@ class Schedules(RuleBasedStateMachine):
         for answer in answers:
             question, content = expected[answer.question_id]
             right = self.world.alone(question, content)[answer.sample]
+            whole = right.token_ids[: question.max_new_tokens]
             if answer.finish_reason == "cancelled":
                 assert answer.question_id in cancelled
-                assert answer.token_ids == right.token_ids[: len(answer.token_ids)]
+                assert answer.token_ids == whole[: len(answer.token_ids)]
             else:
-                assert answer.token_ids == right.token_ids, (question, content)
-                assert (answer.prompt_perplexity or 0) == pytest.approx(right.prompt_perplexity or 0, rel=1e-4)
+                assert answer.token_ids == whole, (question, content)
+                perplexity = right.prompt_perplexity if question.prompt_logprobs else None
+                assert (answer.prompt_perplexity or 0) == pytest.approx(perplexity or 0, rel=1e-4)
                 assert 0 <= answer.cached_tokens < answer.prompt_tokens
 
 
@@ -215,10 +249,73 @@ def world(tmp_path_factory):
     world.close()
 
 
+def run_schedules(machine: type[Schedules], count: int, *phases: Phase) -> None:
+    run_state_machine_as_test(machine, settings=settings(
+        max_examples=count, stateful_step_count=16, deadline=None, derandomize=not SOAK, database=None,
+        report_multiple_bugs=False, phases=phases, suppress_health_check=list(HealthCheck),
+    ))
+
+
 @pytest.mark.timeout(7200 if SOAK else 300)
 def test_every_schedule_gives_the_answers_of_the_questions_alone(world):
     machine = type("Machine", (Schedules,), {"world": world})
-    run_state_machine_as_test(machine, settings=settings(
-        max_examples=SCHEDULES, stateful_step_count=20, deadline=None, derandomize=not SOAK,
-        suppress_health_check=list(HealthCheck),
-    ))
+    run_schedules(machine, SCHEDULES, Phase.generate, Phase.shrink)
+
+
+def leak_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    release = BlockPool.release
+    monkeypatch.setattr(BlockPool, "release", lambda pool, blocks: release(pool, blocks[: max(len(blocks) - 1, 1)]))
+
+
+def forget_to_copy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a sample or a reader inherits in an unfull block never arrives in its own."""
+    plan = Scheduler._plan
+    monkeypatch.setattr(Scheduler, "_plan", lambda scheduler, taking, copies: plan(scheduler, taking, ()))
+
+
+def read_the_future(monkeypatch: pytest.MonkeyPatch) -> None:
+    rule_ = mask.visible
+
+    def wrong(related, query_position, key_position, window=None):
+        return rule_(related, query_position + 1, key_position, window)
+
+    for module in (mask, segment):
+        monkeypatch.setattr(module, "visible", wrong)
+
+
+def read_a_neighbour(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every query reads the first key of the step as well, whoever it belongs to."""
+    right = dense.dense_step
+
+    def leaky(plan, window=None):
+        allowed = right(plan, window).copy()
+        allowed[:, 0] = True
+        return allowed
+
+    monkeypatch.setattr(dense, "dense_step", leaky)
+
+
+@pytest.mark.parametrize("mutation", [leak_a_block, forget_to_copy, read_the_future, read_a_neighbour])
+def test_a_mutation_is_noticed(world, mutation):
+    """Something is broken while a schedule runs, but not while an engine is loaded and audited, or asked alone."""
+
+    class Broken(Schedules):
+        def __init__(self) -> None:
+            super().__init__()
+            self.patch = pytest.MonkeyPatch()
+
+        def damage(self) -> None:
+            mutation(self.patch)
+
+        def mend(self) -> None:
+            self.patch.undo()
+
+        def teardown(self) -> None:
+            try:
+                super().teardown()
+            finally:
+                self.mend()
+
+    Broken.world = world
+    with pytest.raises(AssertionError):
+        run_schedules(Broken, 60, Phase.generate)
