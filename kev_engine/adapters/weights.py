@@ -22,7 +22,7 @@ from torch import nn
 from kev_engine.adapters.files import MAX_WEIGHTS_BYTES, AdapterFiles, read_files
 from kev_engine.adapters.reasons import refusal
 from kev_engine.adapters.settings import LoraSettings, embedding_features, features, parse
-from kev_engine.models.groups import round_groups
+from kev_engine.native.groups import round_groups
 
 PREFIX = "base_model.model."
 KEY = re.compile(r"(?P<module>.+)\.lora_((?P<half>[AB])\.weight|embedding_(?P<row_half>[AB]))")

@@ -11,9 +11,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from kev_engine.models.groups import Groups, round_groups
 from kev_engine.models.mapping import MappedWeights
 from kev_engine.models.products import Joined, LeanLinear
+from kev_engine.native.groups import Groups, round_groups
 from kev_engine.native.kernels import Kernels
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.nn.functional import linear
 
-from kev_engine.models.groups import Groups
+from kev_engine.native.groups import Groups
 from kev_engine.native.kernels import Kernels
 
 FEW_ROWS = 32

@@ -4,10 +4,10 @@ import pytest
 import torch
 from torch import nn
 
-from kev_engine.models.groups import round_groups
 from kev_engine.models.int8 import Int8Embedding, has_int8, use_int8
 from kev_engine.models.prepare import prepare
 from kev_engine.models.products import Joined, LeanLinear
+from kev_engine.native.groups import round_groups
 from kev_engine.native.kernels import GROUP
 from tests.models.tiny import FAMILIES, tiny_model
 

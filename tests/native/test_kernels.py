@@ -8,8 +8,8 @@ import torch
 
 from kev_engine.config import EngineConfig
 from kev_engine.errors import InvalidField
-from kev_engine.models.groups import round_groups
 from kev_engine.native import kernels as module
+from kev_engine.native.groups import round_groups
 from kev_engine.native.kernels import NoKernels, load_kernels
 from kev_engine.runtime.budget import pick_kernels
 from kev_engine.runtime.engine import Engine
