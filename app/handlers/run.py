@@ -40,6 +40,8 @@ TEXTS = "texts"
 """The name under which a screen carries the prompt's token texts, sent once a run."""
 
 _AT_ONCE = (PlanMade, Finished, Refused)
+BURST_SECONDS = 0.02
+"""These are shown at once, and many that come with the same step as one."""
 
 Change = Mapping[str, str]
 
@@ -160,7 +162,7 @@ class RunHandlers:
                 if isinstance(event, RunFinished):
                     return
                 now = time.monotonic()
-                if isinstance(event, _AT_ONCE) or now - drawn_at >= TICK_SECONDS:
+                if now - drawn_at >= (BURST_SECONDS if isinstance(event, _AT_ONCE) else TICK_SECONDS):
                     drawn_at = now
                     yield from self._news(session, shown, event)
         except Exception as error:

@@ -204,3 +204,10 @@ def test_a_new_default_temperature_is_that_of_the_next_run_and_stands_in_its_ans
         assert tiny_engine.temperature.current().version == before.version + 1
     finally:
         tiny_engine.temperature.set(before.value)
+
+
+def test_answers_that_end_with_one_step_are_shown_as_one(tiny_engine):
+    """What a screen sends grows with the run, so that 16 ends in a row would be 16 masks."""
+    board = Board({letter: CardValues("Who?", max_new_tokens="2", ignore_eos="1") for letter in "ABCDEFGHIJKLMNOP"})
+    changes = list(RunHandlers(tiny_engine).run(Session("preset.secrets"), board))
+    assert sum("mask" in change for change in changes) < 10
