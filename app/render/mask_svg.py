@@ -12,7 +12,7 @@ from kev_engine.isolation.mask import Band, bands, count_allowed
 if TYPE_CHECKING:
     from app.run_record import RunRecord, Segment
 
-COLOURS = ("#4477aa", "#ee7733", "#228833", "#aa3377", "#ccbb44", "#66ccee", "#bb5566", "#777777")
+COLOURS = ("#14475b", "#e26f1b", "#05a863", "#af4395", "#a29645", "#669ebf", "#a74356", "#7d7876")
 SHARED = "#7b8494"
 SIDE = 480
 MAX_STEPS = 20_000

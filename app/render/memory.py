@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from kev_engine import KevError
     from kev_engine.models.footprint import Footprint, LayerShape
 
-COLOURS = ("#4477aa", "#ee7733", "#228833", "#aa3377", "#ccbb44", "#66ccee", "#bb5566")
+COLOURS = ("#14475b", "#e26f1b", "#05a863", "#af4395", "#a29645", "#669ebf", "#a74356")
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid")
 FAINT = "rgba(128, 136, 150, .3)"
 

@@ -157,12 +157,23 @@ def test_two_tabs_at_once_keep_to_themselves(page, visit):
         assert page.locator("#mask canvas").get_attribute("aria-label").startswith("Attention mask: 2 segments")
 
 
-def test_cards_are_added_duplicated_and_removed(page):
+def test_cards_are_added_duplicated_moved_folded_cleared_and_removed(page):
     fill(page, "A", question="Who is there?", seed="11")
     page.click("#duplicate-A")
     expect(page.locator("#card-E")).to_be_visible()
     expect(page.locator("#question-E textarea")).to_have_value("Who is there?")
     expect(page.locator("#seed-E input")).to_have_value("11")
+    page.drag_and_drop("#letter-D", "#card-A")
+    assert page.locator(".card .letter").all_inner_texts() == ["D", "A", "E", "B", "C"]
+    page.click("#letter-A")
+    expect(page.locator("#question-A textarea")).to_be_hidden()
+    expect(page.locator("#card-A .excerpt")).to_have_text("Who is there?")
+    page.click("#letter-A")
+    page.click("#menu-A summary")
+    page.click("#menu-A .clear")
+    expect(page.locator("#question-A textarea")).to_have_value("")
+    page.click(".tools-line .undo")
+    expect(page.locator("#question-A textarea")).to_have_value("Who is there?")
     page.evaluate("for (let turn = 0; turn < 27; turn++) document.querySelector('#add').click()")
     expect(page.locator(".card")).to_have_count(32)
     expect(page.locator("#question-AF textarea")).to_have_value("")

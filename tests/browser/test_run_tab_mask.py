@@ -191,6 +191,8 @@ def test_the_block_map_is_a_table_too(ran):
         blocks = [(int(first), int(last or first)) for first, last in found]
         assert sum(last - first + 1 for first, last in blocks) == int(row[1])
     assert ran.locator("#kv caption").inner_text() == ran.locator("#kv canvas").get_attribute("aria-label")
+    ran.locator("#kv canvas").hover(position={"x": 3, "y": 3})
+    expect(ran.locator("#kv .hover")).to_contain_text("block 0 · A · generation")
 
 
 def test_the_picture_is_saved_with_its_legend(ran, tmp_path):
