@@ -87,6 +87,7 @@ def test_a_zip_is_added_and_a_refusal_stands_in_the_form(adapters, tmp_path):
     expect(page.locator("#adapters-files")).to_contain_text("zipped.zip")
     page.click("#adapters-add")
     expect(row(page, "zipped")).to_be_visible()
+    expect(page.locator("#adapters-files")).not_to_contain_text("zipped")
     broken = tmp_path / "broken"
     shutil.copytree(DEMO / "json", broken)
     (broken / FILES[0]).write_text("{")
