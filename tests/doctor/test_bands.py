@@ -29,13 +29,13 @@ def drawn(table: np.ndarray, shape: tuple[int, int]) -> np.ndarray:
 
 
 @given(matrices)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_bands_are_the_cells(matrix):
     assert np.array_equal(drawn(bands(of(matrix)), matrix.shape), matrix)
 
 
 @given(st.lists(st.integers(1, 6), min_size=1, max_size=5), st.none() | st.integers(1, 4))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_the_rule_is_at_most_two_bands_a_segment(lengths, width):
     layout = pack(lengths)
     table = bands(of(dense(layout, width)))
@@ -54,7 +54,7 @@ def test_one_leak_in_32k_tokens_is_one_band_more():
 
 
 @given(st.data(), matrices)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_a_window_is_that_part_of_the_matrix(data, matrix):
     queries, keys = (sorted(data.draw(st.tuples(st.integers(0, size), st.integers(0, size)))) for size in matrix.shape)
     part = np.zeros_like(matrix)
@@ -63,7 +63,7 @@ def test_a_window_is_that_part_of_the_matrix(data, matrix):
 
 
 @given(matrices, st.integers(1, 5))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_a_block_with_one_cell_is_seen(matrix, step):
     coarse = blocks(of(matrix), step)
     for row in range(coarse.num_queries):

@@ -18,7 +18,7 @@ def of(matrix: np.ndarray, rows: int = 2) -> Cells:
 
 
 @given(matrices, st.integers(1, 3))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_a_set_is_its_matrix(matrix, rows):
     found = of(matrix, rows)
     assert np.array_equal(found.dense(), matrix)
@@ -37,7 +37,7 @@ def test_overlays_are_set_algebra(many, monkeypatch):
     monkeypatch.setattr(cells_module, "MANY_RUNS", many)
 
     @given(st.data(), st.integers(1, 6), st.integers(1, 6))
-    @settings(max_examples=200, deadline=None)
+    @settings(max_examples=60, deadline=None)
     def holds(data, queries, keys):
         a, b, c = (data.draw(hnp.arrays(np.bool_, (queries, keys))) for _ in range(3))
         live = data.draw(hnp.arrays(np.bool_, (queries,)))
@@ -51,7 +51,7 @@ def test_overlays_are_set_algebra(many, monkeypatch):
 
 
 @given(st.data(), st.integers(1, 8), st.integers(1, 8))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_pairs_count_each_cell_once(data, queries, keys):
     matrix = data.draw(hnp.arrays(np.bool_, (queries, keys)))
     readers = np.sort(data.draw(hnp.arrays(np.int64, (queries,), elements=st.integers(-1, 3))))

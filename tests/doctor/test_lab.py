@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,7 +14,7 @@ from kev_engine.isolation.faults import FAULTS
 from kev_engine.isolation.mask import dense
 from kev_engine.runtime.engine import Engine
 from kev_engine.schema import Question, SharedContext
-from tests.models.tiny import tiny_folder
+from tests.models.tiny import tiny_adapter, tiny_folder
 
 QUESTIONS = [Question(name, f"Who is {name}? " + "far away " * count, max_new_tokens=3)
              for count, name in enumerate(("anna", "bert", "cleo"))]
@@ -80,10 +79,9 @@ def test_answers_of_the_broken_run_come_with_the_proofs(engine):
     assert any(one.token_ids != other.token_ids for one, other in zip(right.questions, broken.questions, strict=True))
 
 
-@pytest.mark.model
-def test_a_shifted_adapter_is_named(embedded_home):
-    assets = Path(__file__).parents[2] / "assets" / "adapters"
-    config = EngineConfig(home=embedded_home, kv_budget_bytes=1 << 26, adapters={"pirate": str(assets / "pirate")})
+def test_a_shifted_adapter_is_named(tmp_path):
+    folder, pirate = tiny_folder(tmp_path / "model"), tiny_adapter(tmp_path / "pirate", 1)
+    config = EngineConfig(model=str(folder), kv_budget_bytes=1 << 20, adapters={"pirate": str(pirate)})
     asked = [Question("a", "Hi", adapter="pirate", max_new_tokens=1), Question("b", "Hello", max_new_tokens=1)]
     with Engine(config) as engine:
         audit = engine.audit(asked, fault="adapter-shift")

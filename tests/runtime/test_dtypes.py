@@ -62,11 +62,15 @@ def test_every_pair_answers_and_is_isolated(folders, family, dtype, kv_dtype):
     assert all(proof.alone_bound >= ALONE_BOUND for proof in verdict.questions)
 
 
-@pytest.mark.parametrize(("dtype", "kv_dtype"), [("bfloat16", None), ("float32", "int8")])
+@pytest.fixture(scope="module", params=[("bfloat16", None), ("float32", "int8")], ids=["bfloat16", "int8 keys"])
+def noisy(request, folders):
+    with engine(folders["llama"], *request.param) as running:
+        yield running
+
+
 @pytest.mark.parametrize("fault", sorted(set(FAULTS) - HARMLESS))
-def test_a_fault_is_seen_above_the_noise(folders, fault, dtype, kv_dtype):
-    with engine(folders["llama"], dtype, kv_dtype) as running:
-        assert not running.audit(asked(), SHARED, fault=fault).isolated
+def test_a_fault_is_seen_above_the_noise(noisy, fault):
+    assert not noisy.audit(asked(), SHARED, fault=fault).isolated
 
 
 def test_only_fp32_throughout_has_the_fixed_bound(folders):
@@ -153,7 +157,8 @@ def test_the_command_line_takes_both_dtypes_and_shows_bound_and_ties(folders, tm
 
 
 @pytest.mark.model
-def test_the_embedded_model_answers_and_is_isolated_in_bf16_with_int8_keys(embedded_home):
+def test_the_embedded_model_answers_in_bf16_with_int8_keys(embedded_home):
+    """What a tiny model cannot show: the answer is still right. That the pair is isolated is proven above."""
     config = EngineConfig(home=embedded_home, dtype="bfloat16", kv_dtype="int8", kv_budget_bytes=64 << 20)
     questions = [
         Question("france", "What is the capital of France?", max_new_tokens=7),
@@ -161,4 +166,3 @@ def test_the_embedded_model_answers_and_is_isolated_in_bf16_with_int8_keys(embed
     ]
     with Engine(config, check=True) as running:
         assert "Paris" in running.ask(questions).answers[0].text
-        assert running.audit(questions, max_new_tokens=2).isolated

@@ -18,7 +18,8 @@ from kev_engine.runtime.events import Finished, PlanMade, Refused, RunFinished, 
 from kev_engine.schema import Question, SamplingParams, SharedContext
 from tests.models.tiny import tiny_folder
 
-FAMILIES = ("llama", "qwen2", "qwen3", "glm4", "gemma3", "mistral")
+# Attention without and with windows; every family by itself stands in test_families.
+FAMILIES = ("llama", "gemma3")
 CONTEXT = "The river Aral flows north for 412 kilometres, past the mill towns and out to the sea. "
 
 
@@ -57,14 +58,14 @@ def greedy(model, tokenizer, engine: Engine, question: Question) -> list[int]:
 
 
 @pytest.mark.model
-@pytest.mark.parametrize("backend", ["segment", "dense"])
-def test_eight_questions_equal_generate_one_by_one(embedded_home, right_answers, backend):
+@pytest.mark.parametrize(("backend", "count"), [("segment", 8), ("dense", 2)])
+def test_questions_together_equal_generate_one_by_one(embedded_home, right_answers, backend, count):
     with Engine(EngineConfig(home=embedded_home, backend=backend, kv_budget_bytes=256 << 20), check=True) as engine:
-        asked = questions()
+        asked = questions(count)
         run = engine.ask(asked)
         assert [answer.question_id for answer in run.answers] == [question.id for question in asked]
-        assert [list(answer.token_ids) for answer in run.answers] == right_answers
-        assert run.stats.sequences_per_forward[0] == 8, "all prompts enter in one forward"
+        assert [list(answer.token_ids) for answer in run.answers] == right_answers[:count]
+        assert run.stats.sequences_per_forward[0] == count, "all prompts enter in one forward"
         assert run.stats.tokens_per_forward[0] == sum(answer.prompt_tokens for answer in run.answers)
         assert run.stats.blocks_leaked == 0
 
