@@ -37,7 +37,8 @@ from kev_engine.schema import Answer, Question, SamplingParams, SharedContext
 from tests.models.tiny import tiny_adapter, tiny_folder
 
 SOAK = bool(os.environ.get("KEV_SOAK"))
-SCHEDULES = 10_000 if SOAK else 40
+# Ten thousand in a soak, in parts, so that it can be seen how far it is.
+PARTS, SCHEDULES = (10, 1000) if SOAK else (1, 40)
 BLOCK, BLOCKS = 4, 14
 SHARED = (SharedContext("fox", "The quick brown fox."), SharedContext("dog", "The other dog answers the lazy fox."))
 BEGINNINGS = ((5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16), (5, 6, 7, 8, 30, 31, 32, 33))
@@ -257,7 +258,8 @@ def run_schedules(machine: type[Schedules], count: int, *phases: Phase) -> None:
 
 
 @pytest.mark.timeout(7200 if SOAK else 300)
-def test_every_schedule_gives_the_answers_of_the_questions_alone(world):
+@pytest.mark.parametrize("part", range(PARTS))
+def test_every_schedule_gives_the_answers_of_the_questions_alone(world, part):
     machine = type("Machine", (Schedules,), {"world": world})
     run_schedules(machine, SCHEDULES, Phase.generate, Phase.shrink)
 
