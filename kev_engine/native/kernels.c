@@ -42,8 +42,10 @@ INLINE void tile_f32(const float *w, const float *x, float *out, int64_t k, int6
     int64_t t = 0;
     for (; t + LANES <= k; t += LANES) {
         vec wide[COLS];
-        _Pragma("GCC unroll 8") for (int c = 0; c < cols; c++)
+        _Pragma("GCC unroll 8") for (int c = 0; c < cols; c++) {
             wide[c] = load(w + c * k + t);
+            __builtin_prefetch(w + (cols + c) * k + t); /* the next columns: too short a piece for the CPU to guess */
+        }
         _Pragma("GCC unroll 8") for (int r = 0; r < rows; r++) {
             vec mine = load(x + r * k + t);
             _Pragma("GCC unroll 8") for (int c = 0; c < cols; c++)
@@ -122,6 +124,7 @@ INLINE void tile_i8(const int8_t *w, whole_rows x, float *out, int64_t k, int64_
     for (; g < full; g++)
         _Pragma("GCC unroll 8") for (int c = 0; c < cols; c++) {
             const __m128i *from = (const __m128i *)(w + c * k + g * GROUP);
+            __builtin_prefetch(w + (cols + c) * k + g * GROUP);
             __m256i low = _mm256_cvtepi8_epi16(_mm_loadu_si128(from));
             __m256i high = _mm256_cvtepi8_epi16(_mm_loadu_si128(from + 1));
             vec step = (vec)_mm256_broadcast_ss(scale + c * groups + g);
