@@ -73,10 +73,8 @@ class Field:
         """The contestants of this work, the right tokens first."""
         if any(work.adapters):
             assert self.peft is not None
-            return {
-                "one by one": self.peft.one_by_one, "peft": self.peft.padded, BASE: self.kev.ask_base,
-                ENGINE: self.kev.ask,
-            }
+            lone: dict[str, Run] = {"one by one": self.peft.one_by_one} if "one by one" in self.peers else {}
+            return {**lone, "peft": self.peft.padded, BASE: self.kev.ask_base, ENGINE: self.kev.ask}
         found: dict[str, Run] = {"one by one": self.reference.one_by_one}
         if "padded" in self.peers and len(work.prompts) > 1:
             found["padded"] = self.reference.padded
@@ -100,7 +98,7 @@ def race(
             answers[name] = runs[name](work)
             results.setdefault(name, Result()).seconds.append(clock() - start)
             print(f"{work.name} round {number + 1}: {name} {results[name].seconds[-1]:.2f} s", file=sys.stderr)
-        for name in runs.keys() - {BASE}:
+        for name in runs.keys() - {BASE} if "one by one" in runs else ():
             results[name].compare(answers[name], answers["one by one"], work, field.reference)
     return work, results
 
@@ -115,7 +113,7 @@ def table(work: Work, results: dict[str, Result]) -> str:
     total = len(work.prompts) * work.new_tokens
     for name, result in results.items():
         ratios = [theirs / mine for theirs, mine in zip(result.seconds, ours, strict=True)]
-        equal = "–" if name == BASE else "equal" if not result.differing else f"{result.differing} answers differ"
+        equal = "–" if name == BASE or "one by one" not in results else "equal" if not result.differing else f"{result.differing} answers differ"
         equal += f", {result.ties} ties" if result.ties else ""
         seconds = median(result.seconds)
         spread = f"{median(ratios):.2f}× ({min(ratios):.2f}–{max(ratios):.2f})"

@@ -7,7 +7,8 @@
 Tokens are grouped once a step into pieces, contiguous stretches of the row that every adapted module treats alike:
 
 * a long run of one adapter: two thin products over just its rows and just its columns,
-* a mixed stretch (decode rows): two products over all columns, what is not the token's own set to zero in between.
+* a mixed stretch (decode rows): by the kernels, each row over its own columns, or without them two products over all
+  columns, what is not the token's own set to zero in between.
 
 benchmarks/adapters.py has the numbers behind that choice. Runs of the base belong to no piece, and in a step of base
 tokens the model carries no hooks at all.
@@ -31,6 +32,7 @@ from torch.utils.hooks import RemovableHandle
 from kev_engine.adapters.bank import Bank, Joint, Stack
 from kev_engine.adapters.pool import AdapterPool
 from kev_engine.adapters.settings import output_embedding
+from kev_engine.native.kernels import Kernels
 
 LONG_RUN = 32
 """A run of one adapter of at least so many tokens is a piece of its own."""
@@ -43,12 +45,13 @@ class Piece:
     """The rows of a stretch and the columns of the bank that they use; None means all, and spares a slice.
 
     `foreign` `[rows, C]` is true where a column belongs to another adapter than the token's, and None where all tokens
-    of the piece use all of its columns.
+    of the piece use all of its columns; with it, `spans` `[rows, 2]` says which columns are the token's own.
     """
 
     rows: slice | None
     columns: slice | None
     foreign: torch.Tensor | None = None
+    spans: torch.Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -75,10 +78,12 @@ def group(
             pieces.append(Piece(slice(*runs[0][:2]), columns[runs[0][2]]))
         elif runs:
             foreign = np.ones((end - start, num_columns), dtype=np.bool_)
+            spans = np.zeros((end - start, 2), dtype=np.int64)
             for first, last, adapter in runs:
                 foreign[first - start : last - start, columns[adapter]] = False
+                spans[first - start : last - start] = columns[adapter].start, columns[adapter].stop
             rows = None if end - start == total else slice(start, end)
-            pieces.append(Piece(rows, None, torch.from_numpy(foreign).to(device)))
+            pieces.append(Piece(rows, None, torch.from_numpy(foreign).to(device), torch.from_numpy(spans)))
         short.clear()
 
     for start, end in pairwise([0, *borders.tolist(), total]):
@@ -93,11 +98,16 @@ def group(
     return Grouping(total, tuple(pieces))
 
 
-def apply(stack: Stack, x: torch.Tensor, y: torch.Tensor, grouping: Grouping) -> None:
+def apply(
+    stack: Stack, x: torch.Tensor, y: torch.Tensor, grouping: Grouping, kernels: Kernels | None = None
+) -> None:
     """Add to y `[T, out]`, in place, what each token gets from its adapter: x is `[T, in]`, or the ids `[T]` that an
     embedding looks up."""
     for piece in grouping.pieces:
         mine, out = (x, y) if piece.rows is None else (x[piece.rows], y[piece.rows])
+        if kernels is not None and piece.spans is not None and mine.is_floating_point():
+            kernels.adapt(mine, stack.a, stack.b, out, piece.spans)
+            continue
         a, b = (stack.a, stack.b) if piece.columns is None else (stack.a[:, piece.columns], stack.b[piece.columns])
         hidden = mine @ a if mine.is_floating_point() else a[mine]  # [rows, columns]
         if piece.foreign is not None:
@@ -106,7 +116,9 @@ def apply(stack: Stack, x: torch.Tensor, y: torch.Tensor, grouping: Grouping) ->
         out.addmm_(hidden, b)
 
 
-def apply_joint(joint: Joint, x: torch.Tensor, y: torch.Tensor, grouping: Grouping) -> None:
+def apply_joint(
+    joint: Joint, x: torch.Tensor, y: torch.Tensor, grouping: Grouping, kernels: Kernels | None = None
+) -> None:
     """`apply` for modules that are computed as one: x `[T, in]`, y `[T, out]` of all of them side by side."""
     for piece in grouping.pieces:
         mine, out = (x, y) if piece.rows is None else (x[piece.rows], y[piece.rows])
@@ -114,6 +126,10 @@ def apply_joint(joint: Joint, x: torch.Tensor, y: torch.Tensor, grouping: Groupi
             columns = piece.columns or slice(None)
             for stack, where in joint.parts:
                 out[:, where].addmm_(mine @ stack.a[:, columns], stack.b[columns])
+            continue
+        if kernels is not None and piece.spans is not None:
+            for stack, where in joint.parts:
+                kernels.adapt(mine, stack.a, stack.b, out[:, where], piece.spans)
             continue
         hidden = (mine @ joint.a.flatten(1)).view(len(mine), *joint.a.shape[1:])  # [rows, P, C]
         hidden.masked_fill_(piece.foreign[:, None], 0)
@@ -128,10 +144,13 @@ class Router:
     hooks for the length of a `with` block and takes it back at the end, whatever happens inside.
     """
 
-    def __init__(self, model: nn.Module, pool: AdapterPool, long_run: int = LONG_RUN) -> None:
+    def __init__(
+        self, model: nn.Module, pool: AdapterPool, long_run: int = LONG_RUN, kernels: Kernels | None = None
+    ) -> None:
         self._model = model
         self._pool = pool
         self._long_run = long_run
+        self._kernels = kernels
         self._head = output_embedding(model)
         self._handles: list[RemovableHandle] = []
         self._revision = 0
@@ -177,9 +196,9 @@ class Router:
         joined = {id(stack) for joint in bank.joints.values() for stack, _ in joint.parts}
         for name, stack in bank.stacks.items():
             if id(stack) not in joined:
-                self._hook(name, partial(apply, stack))
+                self._hook(name, partial(apply, stack, kernels=self._kernels))
         for name, joint in bank.joints.items():
-            self._hook(name, partial(apply_joint, joint))
+            self._hook(name, partial(apply_joint, joint, kernels=self._kernels))
 
     def detach(self) -> None:
         """Take the hooks out of the model; the next step with adapters puts them in again."""
@@ -204,6 +223,6 @@ class Router:
         self._handles.append(module.register_forward_hook(add))
 
 
-def attach(model: nn.Module, pool: AdapterPool) -> Router:
+def attach(model: nn.Module, pool: AdapterPool, kernels: Kernels | None = None) -> Router:
     """The router of this model; the model itself is changed only while a step with adapters runs."""
-    return Router(model, pool)
+    return Router(model, pool, kernels=kernels)

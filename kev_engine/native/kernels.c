@@ -199,6 +199,38 @@ void product_i8(const int8_t *w, const float *x, float *out, const float *scale,
 #undef AT
 }
 
+/* Each row's adapter: y += (x a) b over the columns spans[2 r] … spans[2 r + 1] - 1 of the stack, a multiple of LANES, and
+   nothing where there are none; no other column is read. x [rows, k], a [k, columns], b [columns, n], y [rows, n], rows of
+   x, a and y that many numbers apart. */
+void adapt_f32(const float *x, const float *a, const float *b, float *y, const int64_t *spans, int64_t rows, int64_t k,
+               int64_t n, int64_t x_stride, int64_t a_stride, int64_t y_stride, int threads)
+{
+#pragma omp parallel for num_threads(threads) if (rows * (k + n) > WORTH_SHARING) schedule(static)
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = spans[2 * r]; c < spans[2 * r + 1]; c += LANES) {
+            const float *mine = x + r * x_stride, *from = a + c;
+            float *out = y + r * y_stride;
+            vec parts[4] = {{0}, {0}, {0}, {0}};
+            int64_t t = 0;
+            for (; t + 4 <= k; t += 4)
+                _Pragma("GCC unroll 4") for (int u = 0; u < 4; u++)
+                    parts[u] += load(from + (t + u) * a_stride) * mine[t + u];
+            for (; t < k; t++)
+                parts[0] += load(from + t * a_stride) * mine[t];
+            vec hidden = (parts[0] + parts[1]) + (parts[2] + parts[3]);
+            const float *to = b + c * n;
+            for (t = 0; t + LANES <= n; t += LANES) {
+                vec total = load(out + t);
+                _Pragma("GCC unroll 8") for (int u = 0; u < LANES; u++)
+                    total += load(to + u * n + t) * hidden[u];
+                *(vec *)(out + t) = total;
+            }
+            for (; t < n; t++)
+                for (int u = 0; u < LANES; u++)
+                    out[t] += to[u * n + t] * hidden[u];
+        }
+}
+
 /* eˣ for x ≤ 0: 2ⁿ · 2ᶠ with n + f = x log₂ e, the second factor by its series to the 7th power. */
 INLINE vec exp_below(vec x)
 {

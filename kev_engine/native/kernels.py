@@ -50,6 +50,9 @@ class Kernels:
         self._attend = library.attend_f32
         self._attend.argtypes = [POINTER] * 6 + [INDEX] * 6 + [FLOAT, INT]
         self._attend.restype = None
+        self._adapt = library.adapt_f32
+        self._adapt.argtypes = [POINTER] * 5 + [INDEX] * 6 + [INT]
+        self._adapt.restype = None
         self._norm = library.norm_f32
         self._norm.argtypes = [POINTER] * 3 + [INDEX] * 2 + [FLOAT, INT]
         self._norm.restype = None
@@ -110,6 +113,20 @@ class Kernels:
         )
         return out
 
+    def adapt(
+        self, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, y: torch.Tensor, spans: torch.Tensor
+    ) -> None:
+        """Add `(x a) b` to y `[rows, out]`, in place, over each row's own columns; all fp32.
+
+        x `[rows, in]`; a `[in, C]` and b `[C, out]`, b contiguous; row r uses the columns `spans[r, 0]` … `spans[r, 1]
+        − 1` (int64, both multiples of 8), none where they are equal, and never reads another.
+        """
+        (num_rows, num_in), num_out = x.shape, b.shape[1]
+        self._adapt(
+            x.data_ptr(), a.data_ptr(), b.data_ptr(), y.data_ptr(), spans.data_ptr(), num_rows, num_in, num_out,
+            x.stride(0), a.stride(0), y.stride(0), torch.get_num_threads(),
+        )
+
     def norm(self, x: torch.Tensor, weight: torch.Tensor, eps: float) -> torch.Tensor:
         """`x / √(mean x² + eps) · weight` over the last dimension, all fp32 (Zhang and Sennrich 2019,
         arXiv:1910.07467)."""
@@ -143,6 +160,11 @@ class Kernels:
             both = torch.cat([x, 9 * x.flip(0)], -1)
             _require_close("gate", self.gate(both), silu(x) * 9 * x.flip(0))
             _require_close("norm", self.norm(x, weight[0], 1e-5), rms_norm(x, (ins,), weight[0], 1e-5))
+        x, y = torch.randn(3, 21, generator=generator), torch.randn(3, 19, generator=generator)
+        a, b = torch.randn(21, 24, generator=generator), torch.randn(24, 19, generator=generator)
+        right = torch.stack([y[0] + x[0] @ a[:, 8:] @ b[8:], y[1], y[2] + x[2] @ a[:, :8] @ b[:8]])
+        self.adapt(x, a, b, y, torch.tensor([[8, 24], [0, 0], [0, 8]]))
+        _require_close("adapt", y, right)
         query = torch.randn(2, 6, 20, generator=generator)
         keys, values = torch.randn(2, 40, 2, 20, generator=generator)
         slots, edges = torch.randperm(40, generator=generator)[:31], torch.tensor([0, 1, 31])

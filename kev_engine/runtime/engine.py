@@ -148,7 +148,7 @@ class Engine:
         num_blocks = budget.num_blocks(self.config.kv_budget_bytes, block_bytes, device)
         self._pool = BlockPool(num_blocks, block_size)
         self.adapters = AdapterPool(loaded.model, self.config.adapter_pool_size, untrained)
-        router = attach(loaded.model, self.adapters)
+        router = attach(loaded.model, self.adapters, kernels)
         self._runner = ModelRunner(loaded.model, backend, router, frozenset(facts.layer_windows), device)
         require_isolation(self._runner, self._shape, block_size, facts)
         self._intake = Intake(loaded.tokenizer, facts, self._pool, block_bytes, self.adapters, self.temperature,

@@ -15,9 +15,11 @@ from transformers import PreTrainedModel
 from kev_engine.adapters.bank import Stack
 from kev_engine.adapters.pool import AdapterPool
 from kev_engine.adapters.router import Router, apply, attach, group
+from kev_engine.config import cache_home
 from kev_engine.errors import InvalidField
 from kev_engine.isolation import mask
 from kev_engine.isolation.layout import pack
+from kev_engine.native.kernels import Kernels, NoKernels, load_kernels
 from tests.adapters.conftest import PROJECTIONS, VOCAB, SaveAdapter, peft_logits, tiny
 
 TOLERANCE = 1e-4
@@ -76,11 +78,20 @@ def shaped(save_adapter: SaveAdapter) -> dict[tuple[str, int], Path]:
     }
 
 
+@pytest.fixture(scope="module")
+def native() -> Kernels | None:
+    """The kernels where they can be had, as the engine has them."""
+    try:
+        return load_kernels(cache_home(os.environ))
+    except NoKernels:
+        return None
+
+
 @pytest.mark.parametrize("seed", range(len(SHAPES)))
-def test_each_shape_of_adapter_gives_pefts_logits_in_a_mixed_pass(model, shaped, seed):
+def test_each_shape_of_adapter_gives_pefts_logits_in_a_mixed_pass(model, shaped, native, seed):
     kind = kind_of(model)
     pool = AdapterPool(model, 3)
-    router = attach(model, pool)
+    router = attach(model, pool, native if seed % 2 else None)
     folder, other = shaped[kind, seed], shaped[kind, (seed + 1) % len(SHAPES)]
     mine, others = pool.load("mine", folder).adapter_id, pool.load("other", other).adapter_id
     sequences = [tokens_of(1, 5), tokens_of(2, 40), tokens_of(3, 7), tokens_of(4, 33), tokens_of(5, 1), tokens_of(6, 3)]
@@ -96,9 +107,9 @@ def test_each_shape_of_adapter_gives_pefts_logits_in_a_mixed_pass(model, shaped,
 
 
 @pytest.fixture(scope="module")
-def mixers(llama, shaped):
+def mixers(llama, shaped, native):
     """For each model: itself, a router over adapters of many ranks and shapes, and each adapter's oracle."""
-    return {kind: mix_of(kind, model, shaped) for kind, model in (("llama", llama), ("qwen2", tiny("qwen2")))}
+    return {kind: mix_of(kind, model, shaped, native) for kind, model in (("llama", llama), ("qwen2", tiny("qwen2")))}
 
 
 @pytest.fixture(scope="module")
@@ -106,7 +117,7 @@ def mixer(mixers):
     return mixers["llama"][1:]
 
 
-def mix_of(kind, model, shaped):
+def mix_of(kind, model, shaped, native):
     pool = AdapterPool(model, len(SHAPES))
     all_folders = [shaped[kind, seed] for seed in range(len(SHAPES))]
     ids = {pool.load(folder.name, folder).adapter_id: folder for folder in all_folders}
@@ -118,7 +129,7 @@ def mix_of(kind, model, shaped):
             oracles[key] = peft_logits(kind, ids.get(adapter_id), tokens)
         return oracles[key]
 
-    return model, attach(model, pool), [0, *ids], oracle
+    return model, attach(model, pool, native), [0, *ids], oracle
 
 
 def mixes(num_adapters: int) -> st.SearchStrategy:

@@ -87,6 +87,28 @@ def test_a_row_is_computed_by_itself(kernels):
     torch.set_num_threads(before)
 
 
+@pytest.mark.parametrize(("ins", "outs"), [(1, 1), (7, 9), (64, 8), (100, 50)])
+def test_each_row_is_adapted_by_its_own_columns_and_no_other(kernels, several_threads, ins, outs):
+    """Also where rows, columns and results lie apart, and where every other column is no number."""
+    rows, columns = 9, 40
+    spans = torch.tensor([[0, 0], [0, 8], [8, 24], [24, 40], [0, 40], [16, 16], [8, 16], [32, 40], [0, 24]])
+    x, a, b = random(rows, 2 * ins)[:, :ins], random(ins, 3, columns, seed=1)[:, 1], random(columns, outs, seed=2)
+    before = random(rows, 3 * outs, seed=3)
+    both = before.clone()
+    kernels.adapt(x, a, b, both[:, outs : 2 * outs], spans)
+    assert torch.equal(both[:, :outs], before[:, :outs])
+    assert torch.equal(both[:, 2 * outs :], before[:, 2 * outs :])
+    for row, (start, end) in enumerate(spans.tolist()):
+        added = x[row].double() @ a[:, start:end].double() @ b[start:end].double()
+        right = before[row, outs : 2 * outs].double() + added
+        assert (both[row, outs : 2 * outs] - right).abs().max() <= TOLERANCE * (ins * columns) ** 0.5 * 10
+        poisoned_a, poisoned_b = torch.full_like(a, torch.nan), torch.full_like(b, torch.inf)
+        poisoned_a[:, start:end], poisoned_b[start:end] = a[:, start:end], b[start:end]
+        alone = before[row : row + 1, outs : 2 * outs].clone()
+        kernels.adapt(x[row : row + 1], poisoned_a, poisoned_b, alone, spans[row : row + 1])
+        assert torch.equal(alone[0], both[row, outs : 2 * outs])
+
+
 def attention(query, keys, values, slots, edges, scaling):
     """The definition, in double precision."""
     groups = query.shape[1] // keys.shape[1]
@@ -161,7 +183,9 @@ def test_without_a_compiler_the_reason_is_told(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(("right", "wrong"), [
     ("total + (bias", "-total + (bias"), ("* step;", ";"),
-    ("x.worth[r] +", "1.0f +"), ("load(base + c * groups + g) * ", ""),
+    ("x.worth[r] +", "1.0f +"),
+    ("* hidden[u];\n                *(vec", "* hidden[0];\n                *(vec"),
+    ("load(base + c * groups + g) * ", ""),
     ("acc[c][r] += wide[c] * mine;", "acc[c][r] -= wide[c] * mine;"),
     ("void attend_f32", "void attend_f33"), ("* factor * weight[t];", "* factor;"), ("(e * above)", "(e)"),
     ("#include <math.h>", "#error no"),
