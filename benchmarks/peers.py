@@ -113,7 +113,8 @@ def table(work: Work, results: dict[str, Result]) -> str:
     total = len(work.prompts) * work.new_tokens
     for name, result in results.items():
         ratios = [theirs / mine for theirs, mine in zip(result.seconds, ours, strict=True)]
-        equal = "–" if name == BASE or "one by one" not in results else "equal" if not result.differing else f"{result.differing} answers differ"
+        is_compared = name != BASE and "one by one" in results
+        equal = f"{result.differing} answers differ" if result.differing else "equal" if is_compared else "–"
         equal += f", {result.ties} ties" if result.ties else ""
         seconds = median(result.seconds)
         spread = f"{median(ratios):.2f}× ({min(ratios):.2f}–{max(ratios):.2f})"
