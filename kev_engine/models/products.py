@@ -13,8 +13,6 @@ from kev_engine.native.kernels import Kernels
 
 FEW_ROWS = 32
 """Up to so many rows a product is not left to the CPU library's usual way."""
-FEW_INT8_ROWS = 128
-"""The same for int8 weights; for more rows it pays to unpack them first."""
 
 
 def product(
@@ -23,16 +21,17 @@ def product(
 ) -> torch.Tensor:
     """`x Wᵀ + b`, `[..., out]`; up to FEW_ROWS rows by the kernels, or without them weights first, as `(W xᵀ)ᵀ`.
 
-    With groups the weight is int8 and they say what it is worth.
+    With groups the weight is int8 and they say what it is worth; all rows of x go through the kernels then, because
+    how a row is rounded must not depend on how many there are.
 
     With a small left side the CPU library computes about a fifth faster that way round, and its threads share the work
     without waiting for each other (docs/decisions.md, speed log).
     """
-    num_rows = x.numel() // x.shape[-1]
     if groups is not None:
-        if kernels is not None and num_rows <= FEW_INT8_ROWS:
+        if kernels is not None:
             return kernels.product_int8(x, weight, groups.scale, groups.base, bias)
         return linear(x, groups.weight(weight), bias)
+    num_rows = x.numel() // x.shape[-1]
     if num_rows > FEW_ROWS:
         return linear(x, weight, bias)
     if kernels is not None:
