@@ -35,6 +35,7 @@ from kev_engine.adapters.weights import AdapterWeights, LoraPair
 from kev_engine.config import EMBEDDED, EngineConfig, cache_home
 from kev_engine.models.load import load
 from kev_engine.models.sources import resolve
+from kev_engine.native.kernels import load_kernels
 from kev_engine.runtime.engine import Engine
 from kev_engine.schema import Question, SamplingParams
 
@@ -45,12 +46,12 @@ SHAPES = {
     "gate_proj": (HIDDEN, INTERMEDIATE), "up_proj": (HIDDEN, INTERMEDIATE), "down_proj": (INTERMEDIATE, HIDDEN),
 }
 STEPS, NEW_TOKENS = 3, 64
-GROUPED = "grouped_mm"
+GROUPED, KERNEL = "grouped_mm", "by length, decode rows by the kernel (used)"
 PROMPTS = (107, 148, 190, 232, 270, 312, 360, 455)
 ROWS = {"decode, 8 rows": (1,) * 8, "prefill, 2,074 tokens": PROMPTS}
 MIXES = {"4 adapters": (1, 2, 3, 4, 1, 2, 3, 4), "2 adapters and the base": (1, 0, 2, 0, 1, 0, 2, 0)}
 STRATEGIES = {
-    "base": LONG_RUN, "a piece a run": 1, "one stack": 10**9, GROUPED: None, "by length (used)": LONG_RUN,
+    "base": LONG_RUN, "a piece a run": 1, "one stack": 10**9, GROUPED: None, "by length": LONG_RUN, KERNEL: LONG_RUN,
 }
 """By their shortest run that is a piece of its own; None: no pieces."""
 
@@ -120,8 +121,9 @@ def race(
 ) -> list[float]:
     """The best milliseconds of each strategy."""
     routers: list[Any] = [
-        GroupedRouter(model, pool) if long_run is None else Router(model, pool, long_run)
-        for long_run in STRATEGIES.values()
+        GroupedRouter(model, pool) if long_run is None else
+        Router(model, pool, long_run, load_kernels(cache_home(os.environ)) if name == KERNEL else None)
+        for name, long_run in STRATEGIES.items()
     ]
     total = sum(lengths)
     hidden, inner = torch.randn(1, total, HIDDEN), torch.randn(1, total, INTERMEDIATE)

@@ -9,6 +9,7 @@ which the causal mask leaves.
 from __future__ import annotations
 
 import argparse
+import shutil
 from collections.abc import Iterable
 from math import log
 from pathlib import Path
@@ -73,7 +74,7 @@ def draw(by_count: list[Row], by_length: list[Row], target: Path) -> None:
     figure.update_yaxes(type="log", title_text="ms", dtick=1)
     figure.update_layout(template="plotly_white", width=960, height=420, margin={"t": 48, "b": 40, "l": 60, "r": 20})
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         page = browser.new_page(viewport={"width": 980, "height": 440})
         page.set_content(figure.to_html(include_plotlyjs=True))
         page.wait_for_selector(".main-svg")

@@ -20,11 +20,11 @@ from typing import Any
 
 import torch
 from torch.nn.functional import cross_entropy
+from transformers import AutoTokenizer
 
 from benchmarks.contestants import Kev
 from benchmarks.works import WORKS, Cutter
 from kev_engine import Engine, EngineConfig
-from kev_engine.attention.base import register
 from kev_engine.config import EMBEDDED, cache_home
 from kev_engine.models.int8 import use_int8
 from kev_engine.models.load import load
@@ -35,21 +35,19 @@ from kev_engine.native.kernels import load_kernels
 WINDOW = 1000
 
 
-def prepared(is_int8: bool) -> tuple[Any, Any]:
-    """The embedded model as the engine has it, but with transformers' attention; and its tokenizer."""
+def prepared(is_int8: bool) -> Any:
+    """The embedded model as the engine has it, but with transformers' attention."""
     loaded = load(resolve(EMBEDDED, cache_home(os.environ)), attn_implementation="sdpa")
     kernels = load_kernels(cache_home(os.environ))
     prepare(loaded.model, kernels)
     if is_int8:
         use_int8(loaded.model, kernels)
-    return loaded.model, loaded.tokenizer
+    return loaded.model
 
 
-def quality(num_tokens: int) -> None:
+def quality(tokenizer: Any, num_tokens: int) -> None:
     """Print perplexities and agreement."""
-    register()
-    exact, tokenizer = prepared(is_int8=False)
-    rounded, _ = prepared(is_int8=True)
+    exact, rounded = prepared(is_int8=False), prepared(is_int8=True)
     text = "\n".join(topics[name] for name in sorted(topics))
     ids = torch.tensor(tokenizer(text[: 8 * num_tokens]).input_ids[:num_tokens])
     losses: dict[str, list[float]] = {"fp32": [], "int8": []}
@@ -70,9 +68,8 @@ def quality(num_tokens: int) -> None:
     print(f"top-1 agreement: {agreed / counted:.2%} of {counted:,}")
 
 
-def speed(rounds: int, threads: int) -> None:
+def speed(tokenizer: Any, rounds: int, threads: int) -> None:
     """Print the seconds of W8 with both and their ratio."""
-    _, tokenizer = prepared(is_int8=False)
     engines = {dtype: Kev(threads, {}, dtype) for dtype in ("float32", "int8")}
     seconds: dict[str, list[float]] = {dtype: [] for dtype in engines}
     for number in range(rounds):
@@ -90,9 +87,8 @@ def speed(rounds: int, threads: int) -> None:
         one.engine.close()
 
 
-def isolation() -> None:
+def isolation(tokenizer: Any) -> None:
     """Print what the neighbour swap moved."""
-    _, tokenizer = prepared(is_int8=False)
     work = WORKS["W8"](Cutter(tokenizer, 0))
     with Engine(EngineConfig.from_env(dtype="int8", kv_budget_bytes=256 << 20)) as engine:
         proofs = engine.audit(work.questions[:4], max_new_tokens=3).questions
@@ -109,10 +105,11 @@ def main() -> None:
     parser.add_argument("--quality", action="store_true")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
+    tokenizer = AutoTokenizer.from_pretrained(resolve(EMBEDDED, cache_home(os.environ)).path)
     if not given.quality:
-        speed(given.rounds, given.threads)
-        isolation()
-    quality(given.tokens)
+        speed(tokenizer, given.rounds, given.threads)
+        isolation(tokenizer)
+    quality(tokenizer, given.tokens)
 
 
 if __name__ == "__main__":

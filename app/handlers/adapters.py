@@ -202,7 +202,6 @@ class AdapterHandlers:
         return changed
 
 
-
 def _progress(step: Progress) -> Told:
     stage, done, total = step
     if stage != "download" or not total:

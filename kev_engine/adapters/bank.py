@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from kev_engine.adapters.settings import computed_in
 from kev_engine.adapters.weights import AdapterWeights, LoraPair
 
 RANK_CLASS = 8
@@ -45,7 +46,6 @@ class Bank:
 
     def __init__(self, model: nn.Module, size: int) -> None:
         self._model = model
-        self._like = next(weight for weight in model.parameters() if weight.is_floating_point())
         self.size = size
         self.stacks: dict[str, Stack] = {}
         self.joints: dict[str, Joint] = {}
@@ -93,9 +93,8 @@ class Bank:
             shapes |= weights.pairs
         self.stacks = {}
         for name, pair in shapes.items():
-            self.stacks[name] = Stack(
-                self._like.new_zeros(pair.a.shape[1], start), self._like.new_zeros(start, pair.b.shape[0])
-            )
+            like = computed_in(self._model.get_submodule(name))
+            self.stacks[name] = Stack(like.new_zeros(pair.a.shape[1], start), like.new_zeros(start, pair.b.shape[0]))
         self._join()
         self.revision += 1
         for adapter_id in self._weights:

@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
 
@@ -44,14 +44,22 @@ Ids = npt.NDArray[np.int32]
 class Piece:
     """The rows of a stretch and the columns of the bank that they use; None means all, and spares a slice.
 
-    `foreign` `[rows, C]` is true where a column belongs to another adapter than the token's, and None where all tokens
-    of the piece use all of its columns; with it, `spans` `[rows, 2]` says which columns are the token's own.
+    `spans` `[rows, 2]` says which of `num_columns` are each token's own, from where to where, and is None where all
+    tokens of the piece use all of its columns.
     """
 
     rows: slice | None
     columns: slice | None
-    foreign: torch.Tensor | None = None
     spans: torch.Tensor | None = None
+    num_columns: int = 0
+
+    @cached_property
+    def foreign(self) -> torch.Tensor | None:
+        """`[rows, C]`: true where a column is not the token's own; None with `spans`."""
+        if self.spans is None:
+            return None
+        columns = torch.arange(self.num_columns, device=self.spans.device)
+        return (columns < self.spans[:, :1]) | (columns >= self.spans[:, 1:])
 
 
 @dataclass(frozen=True)
@@ -77,13 +85,11 @@ def group(
         if len(runs) == 1:
             pieces.append(Piece(slice(*runs[0][:2]), columns[runs[0][2]]))
         elif runs:
-            foreign = np.ones((end - start, num_columns), dtype=np.bool_)
             spans = np.zeros((end - start, 2), dtype=np.int64)
             for first, last, adapter in runs:
-                foreign[first - start : last - start, columns[adapter]] = False
                 spans[first - start : last - start] = columns[adapter].start, columns[adapter].stop
             rows = None if end - start == total else slice(start, end)
-            pieces.append(Piece(rows, None, torch.from_numpy(foreign).to(device), torch.from_numpy(spans)))
+            pieces.append(Piece(rows, None, torch.from_numpy(spans).to(device), num_columns))
         short.clear()
 
     for start, end in pairwise([0, *borders.tolist(), total]):

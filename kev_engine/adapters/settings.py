@@ -15,10 +15,12 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import regex  # type: ignore[import-untyped]
+import torch
 from torch import nn
 
 from kev_engine.adapters.reasons import refusal
 from kev_engine.errors import AdapterRefused, shorten
+from kev_engine.native.groups import Groups
 
 Value = TypeVar("Value")
 
@@ -118,6 +120,12 @@ def features(module: nn.Module) -> tuple[int, int] | None:
         if isinstance(getattr(module, inputs, None), int) and isinstance(getattr(module, outputs, None), int):
             return getattr(module, inputs), getattr(module, outputs)
     return None
+
+
+def computed_in(module: nn.Module) -> torch.Tensor:
+    """A tensor of the module, of the device and the dtype in which it computes."""
+    groups: Groups | None = getattr(module, "groups", None)  # of a weight in int8
+    return next(module.parameters()) if groups is None else groups.scale
 
 
 def embedding_features(module: nn.Module) -> tuple[int, int] | None:

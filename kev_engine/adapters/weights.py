@@ -21,12 +21,15 @@ from torch import nn
 
 from kev_engine.adapters.files import MAX_WEIGHTS_BYTES, AdapterFiles, read_files
 from kev_engine.adapters.reasons import refusal
-from kev_engine.adapters.settings import LoraSettings, embedding_features, features, parse
-from kev_engine.native.groups import round_groups
+from kev_engine.adapters.settings import LoraSettings, computed_in, embedding_features, features, parse
+from kev_engine.native.groups import Groups
+from kev_engine.native.kernels import GROUP
 
 PREFIX = "base_model.model."
 KEY = re.compile(r"(?P<module>.+)\.lora_((?P<half>[AB])\.weight|embedding_(?P<row_half>[AB]))")
 COPY = re.compile(r"(?P<module>.+?)(\.base_layer)?\.weight")
+ROUNDING = 0.51
+"""How far, in steps, a number may lie from what it was rounded to."""
 FLAWS = {
     "scale": "its scale is 0", "b": "all its B matrices are zero, as before training",
     "zero": "in every module its A, its B or its scale is zero",
@@ -167,17 +170,23 @@ def _is_copy_of_base(key: str, tensor: torch.Tensor, model: nn.Module, name: str
     found = COPY.fullmatch(key)
     if found is None:
         return False
-    try:
-        own = model.get_parameter(f"{found['module']}.weight").detach().cpu()
-    except AttributeError:
+    module = _module(model, found["module"])
+    own = getattr(module, "weight", None)
+    if module is None or not isinstance(own, torch.Tensor):
         return False
-    if own.dtype == torch.int8 and own.shape == tensor.shape:
-        is_own = torch.equal(own, round_groups(tensor)[0])
-    else:
-        is_own = own.shape == tensor.shape and torch.equal(own.to(tensor.dtype), tensor)
-    if not is_own:
+    if own.shape != tensor.shape or not _is_own(module, own.detach(), tensor):
         raise refusal(name, "own_copy", key=key)
     return True
+
+
+def _is_own(module: nn.Module, own: torch.Tensor, tensor: torch.Tensor) -> bool:
+    """Whether the tensor is the module's weight; for one in int8, whether it is within the rounding of it."""
+    groups: Groups | None = getattr(module, "groups", None)
+    if groups is None:
+        return torch.equal(own.cpu().to(tensor.dtype), tensor)
+    off = (groups.weight(own).cpu().float() - tensor.float()).abs()
+    steps = groups.scale.cpu().float().repeat_interleave(GROUP, 1)[:, : own.shape[1]]
+    return bool((off <= steps * ROUNDING + torch.finfo(tensor.dtype).eps * tensor.float().abs()).all())
 
 
 def _pair(
@@ -227,10 +236,7 @@ def _module(model: nn.Module, name: str) -> nn.Module | None:
 
 
 def _dtype(module: nn.Module) -> torch.dtype:
-    """What the module computes in."""
-    groups = getattr(module, "groups", None)  # of int8 weights
-    dtype: torch.dtype = next(module.parameters()).dtype if groups is None else groups.scale.dtype
-    return dtype
+    return computed_in(module).dtype
 
 
 def _names_of(dtypes: Iterable[torch.dtype]) -> str:

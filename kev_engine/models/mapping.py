@@ -15,8 +15,8 @@ class MappedWeights:
     its file again when somebody looks at it."""
 
     def __init__(self) -> None:
+        # The tensors, not their addresses: a file's memory must not become somebody else's while it is known here.
         self._files: list[list[torch.Tensor]] = []
-        # A file's memory must not become somebody else's while its addresses are known here.
 
     def add(self, weights: list[torch.Tensor]) -> None:
         """The weights of one file, as they were loaded."""

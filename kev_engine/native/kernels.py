@@ -118,9 +118,12 @@ class Kernels:
     ) -> None:
         """Add `(x a) b` to y `[rows, out]`, in place, over each row's own columns; all fp32.
 
-        x `[rows, in]`; a `[in, C]` and b `[C, out]`, b contiguous; row r uses the columns `spans[r, 0]` … `spans[r, 1]
-        − 1` (int64, both multiples of 8), none where they are equal, and never reads another.
+        x `[rows, in]`, a `[in, C]` and y may be parts of wider rows, whose numbers lie side by side; b `[C, out]` is
+        contiguous. Row r uses the columns `spans[r, 0]` … `spans[r, 1] − 1` (int64, both multiples of 8), none where
+        they are equal, and never reads another. Raises ValueError for numbers that lie apart.
         """
+        if {x.stride(1), a.stride(1), y.stride(1)} != {1} or not b.is_contiguous():
+            raise ValueError("numbers of a row must lie side by side")
         (num_rows, num_in), num_out = x.shape, b.shape[1]
         self._adapt(
             x.data_ptr(), a.data_ptr(), b.data_ptr(), y.data_ptr(), spans.data_ptr(), num_rows, num_in, num_out,

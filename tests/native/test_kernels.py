@@ -109,6 +109,13 @@ def test_each_row_is_adapted_by_its_own_columns_and_no_other(kernels, several_th
         assert torch.equal(alone[0], both[row, outs : 2 * outs])
 
 
+def test_rows_whose_numbers_lie_apart_are_no_input(kernels):
+    spans, x, b = torch.tensor([[0, 8]]), random(1, 4), random(8, 6)
+    for a, y in ((random(8, 4).t(), random(1, 6)), (random(4, 8), random(6, 2)[:, :1].t())):
+        with pytest.raises(ValueError, match="side by side"):
+            kernels.adapt(x, a, b, y, spans)
+
+
 def attention(query, keys, values, slots, edges, scaling):
     """The definition, in double precision."""
     groups = query.shape[1] // keys.shape[1]

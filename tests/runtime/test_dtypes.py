@@ -18,7 +18,7 @@ from tests.models.tiny import tiny_folder
 
 PAIRS = [
     ("float32", "bfloat16"), ("float32", "int8"), ("bfloat16", None), ("bfloat16", "int8"), ("bfloat16", "float32"),
-    ("float16", None), ("float16", "int8"),
+    ("float16", None), ("float16", "int8"), ("int8", None), ("int8", "int8"),
 ]
 HARMLESS = {"no-reset", "adapter-shift"}
 CONTEXT = "The mill stands by the river and has done so since the flood of the year before. "
@@ -44,17 +44,18 @@ def engine(folder, dtype="float32", kv_dtype=None, **settings) -> Engine:
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     """Tiny models by family: plain attention, and windows."""
-    return {name: tiny_folder(tmp_path_factory.mktemp(name), name) for name in ("llama", "gemma3")}
+    return {name: tiny_folder(tmp_path_factory.mktemp(name), name) for name in ("llama", "gemma3", "qwen3")}
 
 
 @pytest.mark.parametrize(("family", "dtype", "kv_dtype"), [
     *(("llama", *pair) for pair in PAIRS), ("gemma3", "bfloat16", "int8"), ("gemma3", "float16", None),
+    ("gemma3", "int8", None), ("qwen3", "int8", None),
 ])
 def test_every_pair_answers_and_is_isolated(folders, family, dtype, kv_dtype):
     with engine(folders[family], dtype, kv_dtype, token_budget=64) as running:
         run = running.ask(asked(), SHARED)
         assert {answer.finish_reason for answer in run.answers} <= {"stop", "length"}
-        assert (run.stats.dtype, run.stats.kv_dtype) == (dtype, kv_dtype or dtype)
+        assert (run.stats.dtype, run.stats.kv_dtype) == (dtype, kv_dtype or dtype.replace("int8", "float32"))
         assert run.stats.blocks_leaked == 0
         verdict = running.audit(asked(), SHARED)
     assert verdict.isolated, verdict.questions
@@ -62,7 +63,8 @@ def test_every_pair_answers_and_is_isolated(folders, family, dtype, kv_dtype):
     assert all(proof.alone_bound >= ALONE_BOUND for proof in verdict.questions)
 
 
-@pytest.fixture(scope="module", params=[("bfloat16", None), ("float32", "int8")], ids=["bfloat16", "int8 keys"])
+@pytest.fixture(scope="module", params=[("bfloat16", None), ("float32", "int8"), ("int8", None)],
+                ids=["bfloat16", "int8 keys", "int8 weights"])
 def noisy(request, folders):
     with engine(folders["llama"], *request.param) as running:
         yield running
@@ -123,7 +125,8 @@ def test_bytes_follow_the_stored_dtype_in_plan_gauge_and_admission(folders):
 @pytest.mark.parametrize(("dtype", "kv_dtype", "words"), [
     ("float32", "int4", "kv_dtype is 'int4', but with dtype float32 it must be one of float32, bfloat16, int8"),
     ("float32", "float16", "kv_dtype is 'float16'"),
-    ("float64", None, "dtype is 'float64'"),
+    ("int8", "float16", "kv_dtype is 'float16', but with dtype int8 it must be one of float32, bfloat16, int8"),
+    ("float64", None, "dtype is 'float64', but it must be one of float32, bfloat16, float16, int8"),
 ])
 def test_a_dtype_that_cannot_be_had_is_refused_by_name(folders, dtype, kv_dtype, words):
     with pytest.raises(InvalidField, match=words):

@@ -1,51 +1,32 @@
-"""int8 weights through the whole route: answers, proofs of isolation, adapters, the prefix cache."""
+"""int8 weights through the whole route: what is true of them beside what tests/runtime/test_dtypes.py holds all to."""
 
 import pytest
+from safetensors.torch import load_file, save_file
 
-from kev_engine import Engine, EngineConfig, Question, SharedContext
-from kev_engine.errors import InvalidField
-from kev_engine.isolation.faults import FAULTS
+from kev_engine import Engine, EngineConfig, Question
+from kev_engine.errors import AdapterRefused
 from kev_engine.models import products
 from tests.models.tiny import tiny_adapter, tiny_folder
-
-HARMLESS = {"no-reset", "adapter-shift"}
-CONTEXT = "The mill stands by the river and has done so since the flood of the year before. "
-SHARED = [SharedContext("mill", CONTEXT)]
-ASKED = [
-    *(Question(f"q{index}", "Why " * (9 * index + 1), shared="mill", max_new_tokens=3, n=1 + index)
-      for index in range(2)),
-    Question("own", "Where?", context=CONTEXT, max_new_tokens=4),
-]
+from tests.runtime.test_dtypes import SHARED, asked
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory):
-    return {name: tiny_folder(tmp_path_factory.mktemp(name), name) for name in ("llama", "qwen3", "gemma3")}
+def folder(tmp_path_factory):
+    return tiny_folder(tmp_path_factory.mktemp("llama"))
 
 
 def engine(folder, **settings) -> Engine:
-    return Engine(EngineConfig(model=str(folder), dtype="int8", kv_budget_bytes=1 << 20, **settings), check=True)
+    return Engine(EngineConfig(**{"model": str(folder), "dtype": "int8", "kv_budget_bytes": 1 << 20, **settings}))
 
 
-@pytest.mark.parametrize("kernels", ["auto", "torch"])
-@pytest.mark.parametrize("family", ["llama", "qwen3", "gemma3"])
-def test_answers_are_isolated_to_the_bit(folders, family, kernels):
-    with engine(folders[family], kernels=kernels) as running:
-        run = running.ask(ASKED, SHARED)
-        assert {answer.finish_reason for answer in run.answers} <= {"stop", "length"}
-        assert (run.stats.dtype, run.stats.kv_dtype) == ("int8", "float32")
-        verdict = running.audit(ASKED, SHARED)
+def test_without_the_kernels_answers_are_isolated_to_the_bit(folder):
+    with engine(folder, kernels="torch") as running:
+        verdict = running.audit(asked(), SHARED)
     assert verdict.isolated, verdict.questions
     assert all(proof.neighbour_max_abs == proof.poison_max_abs == 0 for proof in verdict.questions)
 
 
-@pytest.mark.parametrize("fault", sorted(set(FAULTS) - HARMLESS))
-def test_a_fault_is_seen(folders, fault):
-    with engine(folders["llama"]) as running:
-        assert not running.audit(ASKED, SHARED, fault=fault).isolated
-
-
-def test_one_scale_for_all_rows_would_be_seen(folders, monkeypatch):
+def test_one_scale_for_all_rows_would_be_seen(folder, monkeypatch):
     """The mutation: rows of activations rounded together, as per-tensor quantization does, move my logits."""
     whole = products.product
 
@@ -53,14 +34,14 @@ def test_one_scale_for_all_rows_would_be_seen(folders, monkeypatch):
         step = x.abs().max() / 127
         return whole((x / step).round() * step, weight, bias, kernels, groups)
 
-    with engine(folders["llama"]) as running:
-        assert running.audit(ASKED, SHARED).isolated
+    with engine(folder) as running:
+        assert running.audit(asked(), SHARED).isolated
         monkeypatch.setattr(products, "product", coupled)
-        assert any(proof.neighbour_max_abs > 0 for proof in running.audit(ASKED, SHARED).questions)
+        assert any(proof.neighbour_max_abs > 0 for proof in running.audit(asked(), SHARED).questions)
 
 
-def test_adapters_move_their_own_questions_and_no_other(folders, tmp_path):
-    with engine(folders["llama"]) as running:
+def test_adapters_move_their_own_questions_and_no_other(folder, tmp_path):
+    with engine(folder) as running:
         running.load_adapter("a", tiny_adapter(tmp_path / "a", 1))
         alone = {}
         for name in (None, "a"):
@@ -72,19 +53,24 @@ def test_adapters_move_their_own_questions_and_no_other(folders, tmp_path):
     assert [answer.token_ids for answer in mixed] == [alone[None].token_ids, alone["a"].token_ids]
 
 
-def test_the_matrices_take_a_quarter_and_a_bit(folders):
+def test_the_matrices_take_a_quarter_and_a_bit(folder):
     sizes = {}
     for dtype in ("float32", "int8"):
-        with Engine(EngineConfig(model=str(folders["llama"]), dtype=dtype, kv_budget_bytes=1 << 20)) as running:
+        with engine(folder, dtype=dtype) as running:
             sizes[dtype] = running.info.weight_bytes
-            assert running.info.kv_dtype == "float32"
     assert sizes["float32"] / 4 < sizes["int8"] < sizes["float32"] / 2
 
 
-def test_what_cannot_be_had_is_refused_by_name(folders):
-    for wrong, words in (
-        ({"dtype": "int4"}, "dtype is 'int4', but it must be one of float32, bfloat16, float16, int8"),
-        ({"kv_dtype": "float16"}, "with dtype int8 it must be one of float32, bfloat16, int8"),
-    ):
-        with pytest.raises(InvalidField, match=words):
-            Engine(EngineConfig(**{"model": str(folders["llama"]), "dtype": "int8", **wrong}))
+@pytest.mark.parametrize(("factor", "is_own"), [(1.0, True), (2.0, False), (1.05, False)])
+def test_a_copy_of_the_embedding_is_the_bases_own_or_refused(folder, tmp_path, factor, is_own):
+    """The rounded base cannot tell its weight to the bit, but never takes another matrix for it."""
+    source = tiny_adapter(tmp_path / "a", 1)
+    file = source / "adapter_model.safetensors"
+    table = load_file(folder / "model.safetensors")["model.embed_tokens.weight"]
+    save_file(load_file(file) | {"base_model.model.model.embed_tokens.weight": table * factor}, file)
+    with engine(folder) as running:
+        if is_own:
+            running.load_adapter("a", source)
+        else:
+            with pytest.raises(AdapterRefused, match=r"embed_tokens"):
+                running.load_adapter("a", source)

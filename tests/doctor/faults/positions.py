@@ -9,7 +9,7 @@ import numpy as np
 from kev_engine.isolation.layout import pack
 from tests.doctor.faults.edit import Edit, edited, fault, need
 from tests.doctor.right import padded, varlen
-from tests.doctor.rows import Description, described, row, tree
+from tests.doctor.rows import Description, Row, described, row, tree
 
 
 @fault("a position reset dropped, a mask decides")
@@ -50,12 +50,17 @@ def _(random: Random) -> Edit:
     return edited(cells.batch(), "POS_START", position_ids=(cells.layout.position_ids + random.randint(1, 4)).tolist())
 
 
+def stretch(random: Random, cells: Row, longer_than: int) -> tuple[int, int]:
+    """A segment of more tokens than that, none of them padding: its start and end."""
+    long = [(start, end) for start, end in cells.layout.intervals if end - start > longer_than and cells.live[start]]
+    need(long)
+    return random.choice(long)
+
+
 @fault("a position that stands still")
 def _(random: Random) -> Edit:
     cells = row(random)
-    long = [k for k, (start, end) in enumerate(cells.layout.intervals) if end - start > 2 and cells.live[start]]
-    need(long)
-    start, end = cells.layout.intervals[random.choice(long)]
+    start, end = stretch(random, cells, 2)
     positions = cells.layout.position_ids.copy()
     positions[start + 1 : end] = positions[start + 1]
     return edited(cells.batch(), "POS_FROZEN", position_ids=positions.tolist())
@@ -64,9 +69,7 @@ def _(random: Random) -> Edit:
 @fault("a jump inside a segment")
 def _(random: Random) -> Edit:
     cells = row(random)
-    long = [k for k, (start, end) in enumerate(cells.layout.intervals) if end - start > 1 and cells.live[start]]
-    need(long)
-    start, end = cells.layout.intervals[random.choice(long)]
+    start, end = stretch(random, cells, 1)
     positions = cells.layout.position_ids.copy()
     positions[random.randrange(start + 1, end) : end] += random.choice((1, 5))
     return edited(cells.batch(), "BOUNDARY_CONFLICT", position_ids=positions.tolist())
