@@ -42,12 +42,11 @@ def fetch(
     ]
     require_disk(f"the download of {where}", folder, sum(absent))
     try:
-        path = Path(snapshot_download(
-            name, revision=revision, cache_dir=folder, endpoint=endpoint, allow_patterns=list(files),
-            tqdm_class=byte_bar("download", progress),
-        ))
-        # Where a client has a file sent by other means than its own loop, this is where the load may end.
-        progress("download", sum(absent), sum(absent))
+        with _in_pieces():
+            path = Path(snapshot_download(
+                name, revision=revision, cache_dir=folder, endpoint=endpoint, allow_patterns=list(files),
+                tqdm_class=byte_bar("download", progress),
+            ))
     except LoadCancelled:
         raise
     except Exception as error:
@@ -70,7 +69,7 @@ def fetch_config(name: str, revision: str | None, cache: Path | None = None, end
 
     hub = endpoint or constants.ENDPOINT
     try:
-        with _named(name, revision, hub):
+        with _named(name, revision, hub), _in_pieces():
             return Path(hf_hub_download(name, CONFIG, revision=revision, cache_dir=cache, endpoint=endpoint))
     except ModelError:
         raise
@@ -80,6 +79,22 @@ def fetch_config(name: str, revision: str | None, cache: Path | None = None, end
         raise ModelIncomplete(f"hf:{name} has no {CONFIG}; name a repository of a transformers model.") from error
     except Exception as error:  # The client raises its transport's errors as they come.
         raise _silent(hub, name, error) from error
+
+
+@contextmanager
+def _in_pieces() -> Iterator[None]:
+    """Files come over HTTP inside the block: each piece is told to the progress, which may end the load there.
+
+    Xet takes a file over as a whole, and what a progress raises meanwhile does not reach it.
+    """
+    from huggingface_hub import constants
+
+    before = constants.HF_HUB_DISABLE_XET
+    constants.HF_HUB_DISABLE_XET = True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_DISABLE_XET = before
 
 
 @contextmanager

@@ -139,9 +139,9 @@ def models_page() -> str:
         "`modelscope:owner/name[@revision]`, `gguf:path`. Weights are read from safetensors (or GGUF) only, and code "
         "that comes with a model is never run.", "",
         "In the page another model is chosen from the chip with the loaded one's name. Its need is compared with the "
-        "free memory before anything but its configuration is fetched; Cancel ends the load at its next step (a file "
-        "that Hugging Face sends over Xet is finished first), keeps files that have arrived, and the old model answers "
-        "on.", "",
+        "free memory before anything but its configuration is fetched; Cancel ends the load at its next step, keeps "
+        "files that have arrived, and the old model answers on. For that, files of Hugging Face are fetched over HTTP, "
+        "never over Xet, which cannot be ended within a file.", "",
         "## Packed", "", "| family | `model_type` | a backend must do |", "|---|---|---|",
     ]
     lines += [f"| {row.name} | {_codes(row)} | {row.needs or '—'} |" for row in FAMILIES if row.why is None]

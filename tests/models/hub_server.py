@@ -110,7 +110,10 @@ class _Handler(BaseHTTPRequestHandler):
         if len(rest) > 1 and rest[0] in ("revision", "tree", "resolve") and rest[1] not in ("main", COMMIT):
             return self._json({"error": "Revision not found"}, 404, {"X-Error-Code": "RevisionNotFound"})
         if rest[:1] == ["resolve"]:
-            return self._file(folder / "/".join(rest[2:]), {"X-Repo-Commit": COMMIT})
+            # As the real one does for weights, it offers Xet, which this one does not speak.
+            return self._file(folder / "/".join(rest[2:]), {
+                "X-Repo-Commit": COMMIT, "X-Xet-Hash": "0" * 64,
+                "Link": f'<{self.hub.endpoint}/xet-read-token>; rel="xet-auth"'})
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         if rest[:1] == ["tree"]:
             return self._json([
