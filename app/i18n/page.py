@@ -28,6 +28,7 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "attach": ("Attach a file as context…", "附上文件作上下文…"),
     "up": ("Move up (Alt ↑)", "上移（Alt ↑）"),
     "down": ("Move down (Alt ↓)", "下移（Alt ↓）"),
+    "drag": ("Drag to move this card", "拖动以移动此卡片"),
     "fold": ("Fold or unfold", "折叠或展开"),
     "clear": ("Empty this card", "清空此卡片"),
     "actions": ("More actions", "更多操作"),

@@ -189,6 +189,36 @@ def test_cards_are_added_duplicated_moved_folded_cleared_and_removed(page):
     expect(page.locator(".card")).to_have_count(31)
 
 
+def test_a_card_is_dragged_by_its_head_and_goes_back_where_it_is_let_go_elsewhere(page):
+    def order() -> list[str]:
+        return page.locator(".card .letter").all_inner_texts()
+
+    def drag(letter: str, x: float, y: float) -> list[str]:
+        """The order while the card hangs there, before it is let go."""
+        head = page.locator(f"#card-{letter} .head").bounding_box()
+        page.mouse.move(head["x"] + 200, head["y"] + 10)
+        page.mouse.down()
+        for shift in (3, 2, 1, 0):  # as long as it hangs there, the browser says so again and again
+            page.mouse.move(x, y + shift)
+            page.wait_for_timeout(60)
+        hanging = order()
+        page.mouse.up()
+        return hanging
+
+    page.evaluate("scrollTo(0, 0)")
+    page.click("#letter-A")  # folded, it is lower than the card it is drawn over
+    low = page.locator("#card-B").bounding_box()
+    assert drag("A", low["x"] + 200, low["y"] + 0.7 * low["height"]) == ["B", "A", "C", "D"]
+    gap = page.locator("#card-C").bounding_box()["y"] - 6
+    assert drag("B", low["x"] + 200, gap) == ["A", "B", "C", "D"] == order()
+    assert drag("A", low["x"] + 200, gap) == ["B", "A", "C", "D"] == order()
+    beside = page.locator("#mask").bounding_box()
+    drag("C", beside["x"] + 50, beside["y"] + 50)
+    assert order() == ["B", "A", "C", "D"]
+    page.click("#letter-A")
+    assert order() == ["B", "A", "C", "D"], "what is seen is not what the cards hold"
+
+
 def test_thirty_two_questions_answer_in_one_run(page):
     upload(page, ".tools-line .import", "many.csv", "question,max_new_tokens\n" + "Hello,1\n" * 32)
     expect(page.locator(".card")).to_have_count(32)

@@ -1,10 +1,11 @@
 // One question's card, and that of a shared context.
 function cardNode(card) {
   const id = card.id;
-  const head = make("header", { class: "head" },
-    make("button", { type: "button", class: "letter", id: "letter-" + id, draggable: "true", title: say("fold"),
+  const head = make("header", { class: "head", draggable: "true", title: say("drag"),
+    ondragstart: (event) => startDrag(event, id), ondragend: endDrag },
+    make("button", { type: "button", class: "letter", id: "letter-" + id, title: say("fold"),
       "aria-label": say("card.label", { letter: id }), "aria-expanded": String(!card.collapsed),
-      onclick: () => fold(card), ondragstart: (event) => startDrag(event, id) }, id),
+      onclick: () => fold(card) }, id),
     make("span", { class: "excerpt" }, card.collapsed ? excerpt(card) : ""),
     make("span", { class: "tools" },
       button("alone", () => act("alone", { id }), "icon alone"),
@@ -29,8 +30,8 @@ function cardNode(card) {
       ...PILLS.map((name) => pill(card, name)),
       moreNode(card)));
   return make("section", { class: `card q${LETTERS.indexOf(id) % 8}${card.collapsed ? " folded" : ""}`,
-    id: "card-" + id, "aria-label": say("card.label", { letter: id }), onkeydown: (event) => cardKeys(event, card),
-    ondragover: (event) => overDrag(event, id), ondrop: endDrag }, head, body, answer);
+    id: "card-" + id, "aria-label": say("card.label", { letter: id }), onkeydown: (event) => cardKeys(event, card) },
+    head, body, answer);
 }
 
 function excerpt(card) {

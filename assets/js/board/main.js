@@ -192,28 +192,40 @@ function cardKeys(event, card) {
   moveBy(card, by);
 }
 
-let dragged = null;
+// The id of the card that is dragged by its head, and the order to go back to when it is let go elsewhere.
+let dragged = null, orderBefore = [];
 function startDrag(event, id) {
   dragged = id;
+  orderBefore = [...board.cards];
   event.dataTransfer.setData("text/plain", id);
   event.dataTransfer.effectAllowed = "move";
+  list.querySelector("#card-" + id).classList.add("dragged");
 }
 
-function overDrag(event, id) {
+// It goes behind every card whose middle the pointer has passed: at the edges, cards of unlike height would change
+// places for as long as it hangs there.
+function overDrag(event) {
   if (!dragged) return;
   event.preventDefault();
-  if (dragged === id) return;
-  const from = board.cards.findIndex((card) => card.id === dragged);
-  const to = board.cards.findIndex((card) => card.id === id);
-  board.cards.splice(to, 0, ...board.cards.splice(from, 1));
-  for (const card of board.cards) list.append(list.querySelector("#card-" + card.id));
+  const middle = ({ top, height }) => top + height / 2;
+  const others = board.cards.filter((card) => card.id !== dragged);
+  const at = others.filter((card) => middle(list.querySelector("#card-" + card.id).getBoundingClientRect()) < event.clientY).length;
+  if (board.cards[at].id === dragged) return;
+  others.splice(at, 0, board.cards.find((card) => card.id === dragged));
+  board.cards = others;
+  arrange();
 }
 
 function endDrag(event) {
-  if (!dragged) return;
-  event.preventDefault();
+  if (event.dataTransfer.dropEffect === "none") board.cards = orderBefore;
+  list.querySelector("#card-" + dragged).classList.remove("dragged");
   dragged = null;
+  arrange();
   keep();
+}
+
+function arrange() {
+  for (const card of board.cards) list.append(list.querySelector("#card-" + card.id));
 }
 
 function addShared() {
@@ -259,6 +271,8 @@ function chooseImport() {
 }
 
 element.querySelector(".add").addEventListener("click", add);
+list.addEventListener("dragover", overDrag);
+list.addEventListener("drop", (event) => { if (dragged) event.preventDefault(); });
 kev.onLanguage(drawBoard);
 watch("value", readBoard);
 watch(["adapters", "defaults"], readFacts);
