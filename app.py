@@ -6,6 +6,7 @@ import argparse
 import gc
 import importlib.util
 import os
+import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -53,6 +54,8 @@ def main() -> None:
     given = arguments()
     # What is imported now stays: looking through it again and again for garbage is a seventh of the start.
     gc.disable()
+    if not given.mcp:
+        sys.modules["mcp"] = None  # type: ignore[assignment]  # where it is installed, Gradio imports it unasked
     from kev_engine import EngineConfig, KevError
 
     adapters = demo_adapters(given.model or os.environ.get("KEV_MODEL") or None)

@@ -1,0 +1,46 @@
+"""While the page is imported Gradio finds no source of its own classes, and everybody else finds theirs."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from types import ModuleType
+
+import gradio
+import jinja2
+import pytest
+
+from app import lean
+from app.lean import lean_import
+from app.session import Session
+
+
+def test_only_gradio_writes_no_stub_files():
+    with lean_import():
+        with pytest.raises(OSError, match="stub"):
+            inspect.getfile(gradio.Textbox)
+        assert inspect.getfile(Session).endswith("session.py")
+    assert inspect.getfile(gradio.Textbox).endswith("textbox.py")
+
+
+def test_equal_documentation_is_compiled_once_and_says_what_it_said():
+    text, usual = "What {{component}} does when {% if x %}asked{% else %}told{% endif %}.", jinja2.Template
+    with lean_import():
+        assert jinja2.Template(text) is jinja2.Template(text)
+        assert jinja2.Template(text).render(component="Row") == usual(text).render(component="Row")
+    assert jinja2.Template is usual
+
+
+def test_a_module_is_deferred_until_something_of_it_is_used(tmp_path, monkeypatch):
+    (tmp_path / "slow_tables.py").write_text("import sys\nsys.slow_tables_ran = True\nTable = dict\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(lean, "DEFERRED", "slow_tables")
+    monkeypatch.setattr(sys, "slow_tables_ran", False, raising=False)
+    with lean_import():
+        module = importlib.import_module("slow_tables")
+    assert not sys.slow_tables_ran
+    assert module.Table is dict
+    assert sys.slow_tables_ran
+    assert type(module) is ModuleType
+    del sys.modules["slow_tables"]
