@@ -15,6 +15,8 @@ COPY app.py ./
 COPY app ./app
 COPY kev_engine ./kev_engine
 COPY assets ./assets
+# Later nobody may write beside the sources, and each start would compile them.
+RUN python -m compileall -q app kev_engine
 
 # Models and the history live in /data; nothing runs as root.
 ENV KEV_HOME=/data GRADIO_SERVER_NAME=0.0.0.0 GRADIO_SERVER_PORT=7860

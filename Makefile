@@ -5,7 +5,9 @@ BIN := $(VENV)/bin
 
 .PHONY: run test lint soak browser pictures bench bench-vllm clean
 
+# Python itself keeps compiled sources unless PYTHONDONTWRITEBYTECODE says not to, and then a start compiles them all.
 run: $(VENV)/.installed
+	$(BIN)/python -m compileall -q app kev_engine
 	$(BIN)/python app.py
 
 # A worker a core, each with one thread: two threads in each would wait for each other. The browser's files come early,
