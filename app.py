@@ -81,8 +81,11 @@ def main() -> None:
 
 def load_beside_page(config: EngineConfig) -> Engine:
     """The engine, its weights read while the page's libraries are imported: both take seconds."""
-    from kev_engine import Engine
+    from kev_engine.models.lean import import_transformers
     from kev_engine.models.terminal import TerminalProgress
+
+    import_transformers()
+    from kev_engine import Engine
 
     terminal = TerminalProgress()
     is_loading = threading.Event()
