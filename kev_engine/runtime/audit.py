@@ -170,15 +170,20 @@ class Auditor:
         self._num_done = self._num_forwards = 0
         self.records = self._record()
 
-    def prove(self, layout: PackedLayout, max_new_tokens: int) -> Audit:
-        """Run every proof for every question."""
+    def prove(self, layout: PackedLayout, max_new_tokens: int, together: bool = False) -> Audit:
+        """Run every proof for every question; `together`: neighbour swap and poison in one replay, half the forwards.
+
+        Then it is not known which of the two was seen, and both are said to have moved the logits.
+        """
         asked = [subject for subject in self.subjects if subject.question_id is not None]
         lone_steps = 0 if self._is_exact else sum(subject.sequence.num_output for subject in asked)
-        # For each question one lone forward, its steps once more where noise is measured, and all recorded steps twice.
-        self._num_forwards = len(asked) * (1 + 2 * len(self.records)) + lone_steps
+        # For each question one lone forward, its steps once more where noise is measured, all recorded steps a replay.
+        self._num_forwards = len(asked) * (1 + (2 - together) * len(self.records)) + lone_steps
         alone = [self._lone_logits(self.clean, subject.sequence) for subject in asked]
         bound = self._bound(asked, alone)
-        proofs = tuple(self._proof(subject, logits, bound) for subject, logits in zip(asked, alone, strict=True))
+        proofs = tuple(
+            self._proof(subject, logits, bound, together) for subject, logits in zip(asked, alone, strict=True)
+        )
         name = None if self.fault is None else self.fault.name
         counts = np.sum([self._count_foreign(record) for record in self.records], axis=0)
         return Audit(
@@ -221,12 +226,12 @@ class Auditor:
         )
         return max(ALONE_BOUND, NOISE_MARGIN * floor) if math.isfinite(floor) else ALONE_BOUND
 
-    def _proof(self, subject: Subject, lone: torch.Tensor, bound: float) -> Proof:
+    def _proof(self, subject: Subject, lone: torch.Tensor, bound: float, together: bool) -> Proof:
         assert subject.question_id is not None
         alone, equal, ties = self._alone(subject.sequence, lone, bound)
         rng = np.random.default_rng(len(subject.sequence.tokens))
-        swapped = self._replay(subject.sequence, rng=rng)
-        poisoned = self._replay(subject.sequence, poison=True)
+        swapped = self._replay(subject.sequence, rng=rng, poison=together)
+        poisoned = swapped if together else self._replay(subject.sequence, poison=True)
         drawn = tuple(subject.sequence.tokens[subject.sequence.num_prompt:])
         return Proof(subject.question_id, alone, equal, ties, swapped, poisoned, bound, drawn)
 

@@ -36,7 +36,7 @@ def require_isolation(runner: ModelRunner, shape: KVShape, block_size: int, fact
             f"{what}: its logits for eight tokens are no numbers in {str(shape.dtype).partition('.')[2]}; "
             "try --dtype float32, or another model."
         )
-    for proof in auditor.prove(pack(LENGTHS), NEW_TOKENS).questions:
+    for proof in auditor.prove(pack(LENGTHS), NEW_TOKENS, together=True).questions:
         if not proof.is_isolated:
             raise ModelUnsupported(f"{what}: of two segments run together, {_difference(proof)}; choose another model.")
 

@@ -1,12 +1,16 @@
 """A model that leaks between segments is refused before it answers, whatever its names and calls promise."""
 
+from contextlib import closing
+
 import pytest
 import torch
 
 from kev_engine.config import EngineConfig
 from kev_engine.errors import ModelUnsupported
+from kev_engine.isolation.faults import FAULTS
 from kev_engine.runtime import engine as engine_module
 from kev_engine.runtime.engine import Engine
+from kev_engine.runtime.entry import require_isolation
 from tests.models.tiny import tiny_folder
 
 
@@ -54,3 +58,14 @@ def test_a_change_that_is_the_same_for_everybody_passes(tmp_path, monkeypatch):
 
     monkeypatch.setattr(engine_module, "load", load)
     Engine(EngineConfig(model=str(tiny_folder(tmp_path)), kv_budget_bytes=1 << 20)).close()
+
+
+def test_every_broken_mask_is_refused(tmp_path):
+    broken = [fault for fault in FAULTS.values() if fault.cells is not None or fault.adds_mask]
+    assert len(broken) > 3
+    with closing(Engine(EngineConfig(model=str(tiny_folder(tmp_path)), kv_budget_bytes=1 << 20))) as engine:
+        subject = engine._shape, engine.info.block_size, engine._facts
+        require_isolation(engine._runner.dense(), *subject)
+        for fault in broken:
+            with pytest.raises(ModelUnsupported):
+                require_isolation(engine._runner.dense(fault), *subject)
