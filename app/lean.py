@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import inspect
+import ssl
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,13 +32,13 @@ class _Deferring:
 
 @contextmanager
 def lean_import() -> Iterator[None]:
-    """A block in which Gradio's component classes have no source file, their texts are compiled once, and pandas waits.
+    """A block in which Gradio's component classes have no source file, nothing is made twice, and pandas waits.
 
     At import Gradio parses the source of each of its components to write a `.pyi` beside it; a class without a file it
-    leaves out. Each of some 200 events has one of 36 templates as its documentation. Whatever other threads import
-    meanwhile keeps its sources.
+    leaves out. Each of some 200 events has one of 36 templates as its documentation, and each of three clients reads
+    the same certificates. Whatever other threads import meanwhile keeps its sources.
     """
-    usual, template = inspect.getfile, jinja2.Template
+    usual, template, certificates = inspect.getfile, jinja2.Template, ssl.create_default_context
 
     def getfile(thing: Any) -> str:
         if str(getattr(thing, "__module__", "")).startswith("gradio."):
@@ -46,9 +47,10 @@ def lean_import() -> Iterator[None]:
 
     inspect.getfile = getfile
     jinja2.Template = functools.cache(template)
+    ssl.create_default_context = functools.cache(certificates)
     sys.meta_path.insert(0, _Deferring)
     try:
         yield
     finally:
-        inspect.getfile, jinja2.Template = usual, template
+        inspect.getfile, jinja2.Template, ssl.create_default_context = usual, template, certificates
         sys.meta_path.remove(_Deferring)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import ssl
 import sys
 from types import ModuleType
 
@@ -30,6 +31,13 @@ def test_equal_documentation_is_compiled_once_and_says_what_it_said():
         assert jinja2.Template(text) is jinja2.Template(text)
         assert jinja2.Template(text).render(component="Row") == usual(text).render(component="Row")
     assert jinja2.Template is usual
+
+
+def test_clients_made_meanwhile_share_certificates():
+    usual = ssl.create_default_context
+    with lean_import():
+        assert ssl.create_default_context() is ssl.create_default_context()
+    assert ssl.create_default_context is usual
 
 
 def test_a_module_is_deferred_until_something_of_it_is_used(tmp_path, monkeypatch):
