@@ -6,8 +6,12 @@ parts for several machines wherever torch was built for them.
 
 from __future__ import annotations
 
+import functools
 import importlib
+import inspect
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -34,7 +38,8 @@ def import_transformers() -> None:
     For this process transformers is told that torch knows one machine only, as some builds of it do. Whoever asks for
     the compiler later gets it. Nothing happens where either was imported before.
     """
-    import torch
+    with _places_alone():
+        import torch
 
     if COMPILER in sys.modules or "transformers.modeling_utils" in sys.modules:
         return
@@ -49,6 +54,20 @@ def import_transformers() -> None:
     finally:
         torch.distributed.is_available = is_available
         _forget(marks)
+
+
+@contextmanager
+def _places_alone() -> Iterator[None]:
+    """A block in which frames know where they are and not what is written there, for which torch has files read.
+
+    It notes the place where each of some hundred operators is defined.
+    """
+    usual = inspect.getframeinfo
+    inspect.getframeinfo = functools.partial(usual, context=0)
+    try:
+        yield
+    finally:
+        inspect.getframeinfo = usual
 
 
 def _forget(marks: ModuleType) -> None:

@@ -9,8 +9,9 @@ import torch
 from kev_engine.models.lean import COMPILER, MARKS, _Marks
 
 PROGRAM = """
-import sys
+import inspect, sys
 from kev_engine.models.lean import import_transformers
+usual = inspect.getframeinfo
 import_transformers()
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -19,6 +20,7 @@ logits = LlamaForCausalLM(LlamaConfig(vocab_size=8, **sizes))(torch.tensor([[1, 
 assert logits.shape == (1, 2, 8)
 assert "torch._dynamo" not in sys.modules and "torch.distributed.tensor" not in sys.modules
 assert torch.distributed.is_available() is (sys.platform == "linux")
+assert inspect.getframeinfo is usual
 assert torch._dynamo.explain and torch._dynamo is sys.modules["torch._dynamo"]
 """
 
