@@ -45,9 +45,12 @@ def stop_token_ids(tokenizer: Any, generation_config: Any) -> frozenset[int]:
 def untrained_ids(embedding: torch.Tensor, token_ids: Iterable[int]) -> frozenset[int]:
     """Those of the ids whose row of `embedding` `[V, H]` was never trained: zero, or to the bit that of another id."""
     rows = {token_id: embedding[token_id] for token_id in token_ids if token_id < len(embedding)}
-    return frozenset(
-        token_id for token_id, row in rows.items() if not row.any() or int((embedding == row).all(dim=1).sum()) > 1
-    )
+    return frozenset(token_id for token_id, row in rows.items() if not row.any() or _is_repeated(row, embedding))
+
+
+def _is_repeated(row: torch.Tensor, embedding: torch.Tensor) -> bool:
+    alike = embedding[embedding[:, 0] == row[0]]  # few, so that the whole table is not looked through
+    return int((alike == row).all(dim=1).sum()) > 1
 
 
 def _turn_end(tokenizer: Any) -> int | None:

@@ -4,9 +4,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from kev_engine.errors import ModelIncomplete
-from kev_engine.models.tokens import check_special_tokens, special_tokens, stop_token_ids
+from kev_engine.models.tokens import check_special_tokens, special_tokens, stop_token_ids, untrained_ids
 from tests.models.tiny import tiny_tokenizer
 
 
@@ -54,3 +55,9 @@ def test_a_template_without_an_end_of_turn_adds_nothing(template: str | None) ->
     tokenizer.eos_token = "<|endoftext|>"
     tokenizer.chat_template = template
     assert stop_token_ids(tokenizer, generation(None)) == {0}
+
+
+def test_a_row_of_zeros_and_one_that_another_id_has_too_were_never_trained() -> None:
+    embedding = torch.tensor([[1.0, 2], [1, 3], [0, 0], [1, 2], [4, 5]])
+    assert untrained_ids(embedding, range(9)) == {0, 2, 3}
+    assert untrained_ids(embedding, [1, 4]) == set()
