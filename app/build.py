@@ -130,6 +130,8 @@ def page_options() -> dict[str, Any]:
         "theme": workbench_theme(), "css_paths": sorted((_ASSETS / "css").glob("*.css")), "i18n": _translations(),
         "head": f"<script>window.kevCatalogue = {catalogue};\n{script}</script>",
         "footer_links": [], "ssr_mode": False, "pwa": False, "favicon_path": _ASSETS / "images" / "mark.svg",
+        # Else the launch asks for the page once, and gives up where a busy machine takes three seconds to answer.
+        "_frontend": False,
     }
 
 

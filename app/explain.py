@@ -238,15 +238,16 @@ def _width(explanation: Explanation) -> float:
     return explanation.decode.sequences / explanation.decode.forwards if explanation.decode.forwards else 0.0
 
 
-def common_tokens(stories: Sequence[tuple[Sequence[int], int]], block_size: int) -> int:
+def common_tokens(stories: Sequence[tuple[Sequence[int], int, str | None]], block_size: int) -> int:
     """Prompt tokens that were stored although another story begins with the same ones, counted in whole blocks.
 
-    A story is its token ids and how many of its first ones it took from memory that was there already.
+    A story is its token ids, how many of its first ones it took from memory that was there already, and its adapter:
+    under another one the same tokens have other keys, so nothing could have been shared.
     """
-    known: dict[tuple[int, tuple[int, ...]], int] = {}
+    known: dict[tuple[int | str | None, tuple[int, ...]], int] = {}
     wasted = 0
-    for tokens, num_cached in stories:
-        at = 0
+    for tokens, num_cached, adapter in stories:
+        at: int | str | None = adapter
         for start in range(0, len(tokens) - block_size + 1, block_size):
             key = (at, tuple(tokens[start:start + block_size]))
             if key in known and start >= num_cached:

@@ -158,7 +158,7 @@ def card_of(question: Question, expected: str = "") -> CardValues:
         if getattr(question, name) is not None:
             raise InvalidField(name, getattr(question, name), "a card holds a question in words", question.id)
     params, plain = question.sampling, SamplingParams()
-    numbers = {name: str(getattr(params, name)) for name in _NUMBERS
+    numbers = {name: str(getattr(params, name)).removesuffix(".0") for name in _NUMBERS
                if hasattr(params, name) and getattr(params, name) != getattr(plain, name)}
     return CardValues(
         question=question.question or "", context=question.context, adapter=question.adapter or "",

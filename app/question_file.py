@@ -45,7 +45,7 @@ def read(name: str, text: str) -> QuestionFile:
     if kind == "csv":
         rows = _csv_rows(name, text)
     elif kind == "jsonl":
-        rows = _jsonl_rows(text)
+        rows = _jsonl_rows(name, text)
     elif kind == "json":
         content = _json(name, text)
         shared = _shared(name, content.get("shared") or {})
@@ -120,7 +120,7 @@ def _json_rows(name: str, content: Mapping[str, Any]) -> Iterator[Row]:
         yield where, row if isinstance(row, dict) else UnreadableFile(name, where, "it must be a JSON object")
 
 
-def _jsonl_rows(text: str) -> Iterator[Row]:
+def _jsonl_rows(name: str, text: str) -> Iterator[Row]:
     for number, line in enumerate(text.split("\n"), 1):
         where = f"line {number}"
         if not line.strip():
@@ -129,7 +129,7 @@ def _jsonl_rows(text: str) -> Iterator[Row]:
             row = json.loads(line)
         except (ValueError, RecursionError):
             row = None
-        yield where, row if isinstance(row, dict) else UnreadableFile(where, "the line", "it must be a JSON object")
+        yield where, row if isinstance(row, dict) else UnreadableFile(name, where, "it must be a JSON object")
 
 
 def _csv_rows(name: str, text: str) -> Iterator[Row]:
@@ -147,7 +147,7 @@ def _csv_rows(name: str, text: str) -> Iterator[Row]:
         try:
             cells = next(lines, None)
         except csv.Error as error:
-            yield where, UnreadableFile(where, "the row", f"it is not CSV: {error}")
+            yield where, UnreadableFile(name, where, f"it is not CSV: {error}")
             continue
         if cells is None:
             return
@@ -155,7 +155,7 @@ def _csv_rows(name: str, text: str) -> Iterator[Row]:
             yield where, dict(zip(header, cells, strict=True))
         elif any(cell.strip() for cell in cells):
             way_out = f"it has {len(cells)} cells and the header {len(header)}"
-            yield where, UnreadableFile(where, "the row", way_out)
+            yield where, UnreadableFile(name, where, way_out)
 
 
 def _shared(name: str, content: object) -> tuple[SharedValues, ...]:

@@ -26,7 +26,7 @@ def run_facts(view: RunView, info: EngineInfo) -> RunFacts | None:
     stats, layout = view.run.stats, view.plan.layout
     answers = [sample.answer for card in view.current.values() for sample in card.samples if sample.answer is not None]
     cached = view.step.cached if view.step is not None and view.step.cached else (0,) * layout.num_segments
-    roots = [(segment.token_ids, count) for segment, parent, count
+    roots = [(segment.token_ids, count, segment.adapter) for segment, parent, count
              in zip(view.plan.segments, layout.parents, cached, strict=True) if parent is None]
     return RunFacts(
         prompt_tokens=layout.num_tokens, cached_tokens=stats.cached_tokens,

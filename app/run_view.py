@@ -93,7 +93,8 @@ class SweepView:
 class CardView:
     """One question's answers so far: `num_samples` of them in the end, in the order of their samples.
 
-    `run` is the number of the run that wrote them; `is_cut` says that the engine ended it before they were whole.
+    `run` is the number of the run that wrote them; `is_cut` says that the engine ended it before they were whole,
+    `is_default_temperature` that the question named none of its own.
     """
 
     num_samples: int = 1
@@ -101,6 +102,7 @@ class CardView:
     error: KevError | None = None
     run: int = 0
     is_cut: bool = False
+    is_default_temperature: bool = False
 
     @property
     def status(self) -> str:

@@ -258,7 +258,8 @@ class RunHandlers:
 def _starting(parsed: Parsed, before: RunView) -> RunView:
     """The view of a run that begins: its own cards are blank, the others keep their answers."""
     number = before.number + 1
-    cards = {question.id: CardView(question.n, run=number) for question in parsed.questions}
+    cards = {question.id: CardView(question.n, run=number, is_default_temperature=question.sampling.temperature is None)
+             for question in parsed.questions}
     cards |= {name: CardView(error=error, run=number) for name, error in parsed.mistakes.items()}
     sweeps = {letter: swept for letter, swept in before.sweeps.items() if letter not in cards}
     return RunView(number, {**before.cards, **cards}, sweeps, before=before.explanation or before.before)

@@ -11,6 +11,11 @@ WORDS: Mapping[str, tuple[str, str]] = {
         "Prefill took {prefill}, decode {decode}, planning and drawing {other} of {seconds} s.",
         "在 {seconds} 秒中，预填充占 {prefill}，解码占 {decode}，规划与采样占 {other}。",
     ),
+    "explain.memory": (
+        "A decode step had {width} {width|sequence|sequences}; KV memory was {kv} full at its peak; {cached} of "
+        "{prompt} prompt {prompt|token|tokens} came from the prefix cache.",
+        "每个解码步骤有 {width} 个序列；KV 内存最多用了 {kv}；{prompt} 个提示词元中有 {cached} 个来自前缀缓存。",
+    ),
     "explain.phase": ("phase", "阶段"),
     "explain.prefill": ("prefill", "预填充"),
     "explain.decode": ("decode", "解码"),

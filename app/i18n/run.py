@@ -8,6 +8,7 @@ from collections.abc import Mapping
 WORDS: Mapping[str, tuple[str, str]] = {
     # an answer
     "status.queued": ("waiting", "等待中"),
+    "status.unread": ("waiting · {total} prompt {total|token|tokens}", "等待中 · 提示共 {total} 个词元"),
     "status.prefill": ("reading {done} of {total} {total|token|tokens}", "正在读第 {done} / {total} 个词元"),
     "status.streaming": ("streaming", "生成中"),
     "status.stop": ("stop", "结束"),
@@ -21,7 +22,8 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "answer.hint": ("The answer appears here.", "回答会出现在这里。"),
     "answer.cached": ("{count} cached", "{count} 个来自缓存"),
     "answer.earlier": ("an earlier run", "较早的运行"),
-    "sampling.temperature": ("T {value} (default v{version})", "温度 {value}（默认值 v{version}）"),
+    "sampling.temperature": ("T {value}", "温度 {value}"),
+    "sampling.default_temperature": ("T {value} (default v{version})", "温度 {value}（默认值 v{version}）"),
     "sampling.max": ("max {count}", "上限 {count}"),
     "step.penalties": ("penalties", "惩罚"),
     "step.temperature": ("T", "温度"),

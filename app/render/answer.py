@@ -56,23 +56,21 @@ def _sample(
     facts = [say(language, f"status.{status}"), say(language, "answer.tokens", count=len(sample.token_ids))]
     if sample.answer is not None:
         facts += _measured(sample.answer, language)
-        parts["sampling"] = _sampling(sample.answer, language)
+        parts["sampling"] = _sampling(sample.answer, card.is_default_temperature, language)
         if sample.answer.error is not None:
             parts["mistake"] = spoken(sample.answer.error, language)
     return {**parts, "facts": facts}
 
 
 def _progress(view: RunView, letter: str, language: str) -> str:
-    """How much of a waiting question's prompt was read, its shared context included."""
+    """How much of a waiting question's prompt was read, or is to be read, its shared context included."""
     segment = _segment_of(view, letter)
     if view.plan is None or segment is None:
         return say(language, "status.queued")
     layout = view.plan.layout
     lineage = layout.lineage(segment)
-    done = sum(view.executed[member] for member in lineage)
-    if not done:
-        return say(language, "status.queued")
-    return say(language, "status.prefill", done=done, total=sum(layout.lengths[member] for member in lineage))
+    done, total = (sum(counts[member] for member in lineage) for counts in (view.executed, layout.lengths))
+    return say(language, "status.prefill" if done else "status.unread", done=done, total=total)
 
 
 def _measured(result: Answer, language: str) -> list[str]:
@@ -86,11 +84,11 @@ def _measured(result: Answer, language: str) -> list[str]:
     return facts
 
 
-def _sampling(result: Answer, language: str) -> str:
+def _sampling(result: Answer, is_default_temperature: bool, language: str) -> str:
     """The whole tuple that the answer was drawn with; what is switched off is left out, the order never."""
     params = result.sampling
-    shown = [say(language, "sampling.temperature", value=f"{params.temperature or 0:g}",
-                 version=result.temperature_version)]
+    key = "sampling.default_temperature" if is_default_temperature else "sampling.temperature"
+    shown = [say(language, key, value=f"{params.temperature or 0:g}", version=result.temperature_version)]
     shown += [f"{say(language, name)} {getattr(params, name):g}" for name, off in _OFF.items()
               if getattr(params, name) != off]
     if params.temperature:

@@ -32,7 +32,11 @@ def _shares(told: Explanation, language: str) -> str:
     bar = "".join(f'<i class="{name}" style="width: {100 * ms / total:.1f}%"></i>' for name, ms in kinds)
     shares = {name: f"{100 * ms / total:.0f} %" for name, ms in kinds}
     line = say(language, "explain.shares", **shares, seconds=f"{total / 1000:.2f}")
-    return f'<div class="shares" aria-hidden="true">{bar}</div><p>{escape(line)}</p>'
+    width = told.decode.sequences / told.decode.forwards if told.decode.forwards else 0
+    facts = told.facts
+    memory = say(language, "explain.memory", width=f"{width:,.1f}".removesuffix(".0"),
+                 kv=f"{100 * facts.kv_peak_share:.1f} %", cached=f"{facts.cached_tokens:,}", prompt=f"{facts.prompt_tokens:,}")
+    return f'<div class="shares" aria-hidden="true">{bar}</div><p>{escape(line)} {escape(memory)}</p>'
 
 
 def _phases(told: Explanation, language: str) -> str:

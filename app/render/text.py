@@ -7,6 +7,7 @@ import json
 from typing import TYPE_CHECKING
 
 from app.i18n import place, say, sentence
+from kev_engine.errors import UnreadableFile
 
 if TYPE_CHECKING:
     from app.question_file import QuestionFile
@@ -41,7 +42,8 @@ def imported(found: QuestionFile, language: str) -> str:
     """What came out of a file: how many cards, and each row that was left out with its reason."""
     count = len(found.board.cards)
     lead = f'<p class="hint">{escape(say(language, "import.done", count=count))}</p>' if count else ""
-    rows = [f"{place(where, language)}: {sentence(error, language)}" for where, error in found.mistakes[:MOST_ROWS]]
+    rows = [sentence(error, language) if isinstance(error, UnreadableFile)  # which names the place itself
+            else f"{place(where, language)}: {sentence(error, language)}" for where, error in found.mistakes[:MOST_ROWS]]
     if len(found.mistakes) > MOST_ROWS:
         rows.append(say(language, "import.more", count=len(found.mistakes) - MOST_ROWS))
     return lead + "".join(f'<p class="mistake" role="alert">{escape(row)}</p>' for row in rows)

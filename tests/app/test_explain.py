@@ -73,10 +73,11 @@ def test_what_a_step_reads_and_waits_for_decides_its_levers():
 
 
 def test_prompts_that_begin_alike_are_counted_in_blocks_beyond_what_they_share():
-    same = (tuple(range(40)), 0)
-    assert common_tokens([same, same, ((99, *range(40)), 0)], 16) == 32
-    assert common_tokens([same, (tuple(range(40)), 32)], 16) == 0
-    assert common_tokens([same, (tuple(range(20)), 0)], 16) == 16
+    same = (tuple(range(40)), 0, None)
+    assert common_tokens([same, same, ((99, *range(40)), 0, None)], 16) == 32
+    assert common_tokens([same, (tuple(range(40)), 32, None)], 16) == 0
+    assert common_tokens([same, (tuple(range(20)), 0, None)], 16) == 16
+    assert common_tokens([same, (tuple(range(40)), 0, "pirate")], 16) == 0, "an adapter has keys of its own"
 
 
 def test_only_figures_that_moved_are_told():

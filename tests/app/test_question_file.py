@@ -6,12 +6,13 @@ import json
 
 import pytest
 
+from app import render
 from app.board import CARD_IDS
-from app.i18n import LANGUAGES, sentence
+from app.i18n import EN, LANGUAGES, sentence
 from app.question_file import read
 from kev_engine.errors import UnreadableFile
 
-ROWS = [{"id": "q1", "question": "Who?", "context": "They.", "temperature": 0.5, "seed": 3, "stop": ["a", "b"]},
+ROWS = [{"id": "q1", "question": "Who?", "context": "They.", "temperature": 1.0, "seed": 3, "stop": ["a", "b"]},
         {"id": "q2", "question": "Where?", "adapter": "pirate", "max_new_tokens": 9, "expected": "here"}]
 
 
@@ -20,11 +21,11 @@ def test_json_jsonl_and_csv_hold_the_same_cards():
     as_object = read("a.JSON", json.dumps({"questions": ROWS, "shared": {"terms": "x", "more": {"text": "y"}}}))
     as_lines = read("a.jsonl", "\n".join(json.dumps(row) for row in ROWS) + "\n\n")
     as_csv = read("a.csv", "id,question,context,temperature,seed,stop,adapter,max_new_tokens,expected\r\n"
-                  'q1,Who?,They.,0.5,3,"[""a"", ""b""]",,64,\r\nq2,Where?,,,,,pirate,9,here\r\n')
+                  'q1,Who?,They.,1,3,"[""a"", ""b""]",,64,\r\nq2,Where?,,,,,pirate,9,here\r\n')
     assert as_list.board.cards == as_object.board.cards == as_lines.board.cards == as_csv.board.cards
     assert [one.name for one in as_object.board.shared] == ["terms", "more"]
     first, second = as_list.board.cards.values()
-    assert (first.question, first.temperature, first.stop) == ("Who?", "0.5", "a\nb")
+    assert (first.question, first.temperature, first.stop) == ("Who?", "1", "a\nb")
     assert (second.adapter, second.max_new_tokens, second.expected) == ("pirate", "9", "here")
     assert not as_list.mistakes + as_csv.mistakes
 
@@ -41,6 +42,7 @@ def test_a_wrong_row_is_named_and_the_rest_loads(name, text, places):
     found = read(name, text)
     assert [where for where, _ in found.mistakes] == places
     assert len(found.board.cards) >= 2
+    assert all(render.imported(found, EN).count(where) == 1 for where in places)
     for _, error in found.mistakes:
         assert all(sentence(error, language) for language in LANGUAGES)
 

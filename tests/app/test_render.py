@@ -154,7 +154,7 @@ def test_guesses_that_were_not_drawn_are_no_part_of_the_story(tiny_engine):
 
 
 @pytest.mark.parametrize(("executed", "told"), [
-    ((0, 0), "waiting"), ((6, 0), "reading 6 of 16 tokens"), ((6, 4), "reading 10 of 16 tokens")])
+    ((0, 0), "waiting · 16 prompt tokens"), ((6, 0), "reading 6 of 16 tokens"), ((6, 4), "reading 10 of 16 tokens")])
 def test_a_waiting_question_tells_how_much_of_its_prompt_is_read(executed, told):
     """The shared context that it waits for counts as its own."""
     view = replace(view_of([6, 10], [None, 0], [0, 0]), executed=executed, cards={"B": CardView()})

@@ -42,7 +42,7 @@ function storyShapes(port, dpr, colours, done) {
       const text = part.name.slice(0, 14), wide = 7 * dpr * text.length;
       const isBeside = wide > (part.end - part.start) * x * 0.8 && right + wide < port.side;
       shapes.push({ kind: "text", at: [isBeside ? right + 3 * dpr : Math.min(right, port.side) - 3 * dpr, Math.max(top, 0) + 13 * dpr],
-        text, fill: colours.soft, align: isBeside ? "start" : "end", size: 12 * dpr });
+        text, fill: colours.soft, align: isBeside ? "start" : "end", size: 12 * dpr, halo: colours.canvas });
     }
   }
   return shapes.filter(Boolean);
@@ -88,7 +88,7 @@ function stepShapes(layout, port, dpr, colours) {
     const name = chunk.segment < 0 ? kev.say("kv.others") : story.segments[chunk.segment].name;
     if (chunk.keys * x > 14 * dpr) {
       shapes.push({ kind: "text", at: [left + 2 * dpr, Math.min(bottom + 13 * dpr, port.side - 3 * dpr)], fill: colours.soft,
-        text: name.slice(0, 14), align: "start", size: 12 * dpr });
+        text: name.slice(0, 14), align: "start", size: 12 * dpr, halo: colours.canvas });
     }
   }
   return shapes.filter(Boolean);
