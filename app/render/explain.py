@@ -35,7 +35,8 @@ def _shares(told: Explanation, language: str) -> str:
     width = told.decode.sequences / told.decode.forwards if told.decode.forwards else 0
     facts = told.facts
     memory = say(language, "explain.memory", width=f"{width:,.1f}".removesuffix(".0"),
-                 kv=f"{100 * facts.kv_peak_share:.1f} %", cached=f"{facts.cached_tokens:,}", prompt=f"{facts.prompt_tokens:,}")
+                 kv=f"{100 * facts.kv_peak_share:.1f} %", cached=f"{facts.cached_tokens:,}",
+                 prompt=f"{facts.prompt_tokens:,}")
     return f'<div class="shares" aria-hidden="true">{bar}</div><p>{escape(line)} {escape(memory)}</p>'
 
 

@@ -43,7 +43,8 @@ def imported(found: QuestionFile, language: str) -> str:
     count = len(found.board.cards)
     lead = f'<p class="hint">{escape(say(language, "import.done", count=count))}</p>' if count else ""
     rows = [sentence(error, language) if isinstance(error, UnreadableFile)  # which names the place itself
-            else f"{place(where, language)}: {sentence(error, language)}" for where, error in found.mistakes[:MOST_ROWS]]
+            else f"{place(where, language)}: {sentence(error, language)}"
+            for where, error in found.mistakes[:MOST_ROWS]]
     if len(found.mistakes) > MOST_ROWS:
         rows.append(say(language, "import.more", count=len(found.mistakes) - MOST_ROWS))
     return lead + "".join(f'<p class="mistake" role="alert">{escape(row)}</p>' for row in rows)
