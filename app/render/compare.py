@@ -19,6 +19,8 @@ Json = Mapping[str, Any]
 ENGINE = ("model", "digest", "backend", "dtype", "kv_dtype", "device", "threads", "block_size")
 MAX_WORDS = 4000
 """Longer texts are shown whole, without marks: their comparison would take seconds."""
+LONG = 1500
+"""A cell of more characters of HTML scrolls."""
 _WORDS = re.compile(r"\s+|\d+(?:\.\d+)*|\w+|[^\w\s]")
 
 
@@ -110,10 +112,15 @@ def _pair(left: str, right: str) -> str:
     """Both cells, the words that the other lacks marked."""
     words = _WORDS.findall(left), _WORDS.findall(right)
     if max(map(len, words)) > MAX_WORDS:
-        return f"<td>{escape(left)}</td><td>{escape(right)}</td>"
+        return _cell(escape(left)) + _cell(escape(right))
     cells: tuple[list[str], list[str]] = ([], [])
     for what, start, end, other, other_end in SequenceMatcher(None, *words, autojunk=False).get_opcodes():
         for cell, part, mark in ((cells[0], words[0][start:end], "del"), (cells[1], words[1][other:other_end], "ins")):
             text = escape("".join(part))
             cell.append(text if what == "equal" or not text else f"<{mark}>{text}</{mark}>")
-    return "".join(f"<td>{''.join(cell)}</td>" for cell in cells)
+    return "".join(_cell("".join(cell)) for cell in cells)
+
+
+def _cell(text: str) -> str:
+    """A cell that scrolls where a long context would make it pages high, and takes the focus for that."""
+    return f"<td>{text}</td>" if len(text) < LONG else f'<td><div class="long" tabindex="0">{text}</div></td>'

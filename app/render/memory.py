@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kev_engine.models.footprint import Footprint, LayerShape
 
 COLOURS = ("#14475b", "#e26f1b", "#05a863", "#af4395", "#a29645", "#669ebf", "#a74356")
+GIB_TICKS = tuple(2.0**power for power in range(-8, 21))
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot", "solid")
 FAINT = "rgba(128, 136, 150, .3)"
 
@@ -163,7 +164,8 @@ def _layout(plan: Plan, language: str) -> dict[str, Any]:
         "legend": {"orientation": "h", "y": -0.22},
         "xaxis": {**axis, "type": "log", "title": {"text": escape(say(language, "memory.plot.x"))},
                   "tickvals": list(plan.contexts), "ticktext": [_short(context) for context in plan.contexts]},
-        "yaxis": {**axis, "type": "log", "title": {"text": escape(say(language, "memory.plot.y"))}},
+        "yaxis": {**axis, "type": "log", "title": {"text": escape(say(language, "memory.plot.y"))},
+                  "tickvals": GIB_TICKS, "ticktext": [f"{size:,g}" for size in GIB_TICKS]},
     }
 
 

@@ -115,18 +115,25 @@ window.kev = (() => {
     setTimeout(() => URL.revokeObjectURL(link.href), 60000);
   };
 
-  // A text for the clipboard, the page's address in it; `told` says where the outcome is written.
+  // A text for the clipboard, the page's address in it. The outcome is written into the part `told`, beside what the
+  // server writes there, and stands until the next press of a button.
   const copy = async (text, told) => {
     if (!text) return;
     const whole = text.replaceAll("%ORIGIN%", (location.origin + location.pathname).replace(/\/$/, ""));
-    const place = document.querySelector(told);
+    const outcome = make("div", { class: "copied" });
     try {
       await navigator.clipboard.writeText(whole);
-      place.replaceChildren(make("p", { class: "hint", role: "status" }, say("history.copied")));
+      outcome.append(make("p", { class: "hint", role: "status" }, say("history.copied")));
     } catch {
-      place.replaceChildren(make("p", { class: "hint", role: "status" }, say("history.copy_failed")),
-        make("pre", { tabindex: 0 }, whole));
+      outcome.append(make("p", { class: "hint", role: "status" }, say("history.copy_failed")), make("pre", { tabindex: 0 }, whole));
     }
+    document.querySelector(told).append(outcome);
+    const next = (event) => {
+      if (!event.target.closest("button, label")) return;
+      outcome.remove();
+      document.removeEventListener("click", next, true);
+    };
+    document.addEventListener("click", next, true);
   };
 
   if (mod === "⌘") document.documentElement.classList.add("mac");

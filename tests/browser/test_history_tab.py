@@ -115,7 +115,7 @@ def test_copied_code_names_this_page(page, url, tmp_path):
     open_tab(page)
     bring(page, tmp_path / "a.json", run_record().to_json())
     page.click("#history-python")
-    expect(page.locator("#history-note")).to_have_text(say(EN, "history.copied"))
+    expect(page.locator("#history-note .copied")).to_have_text(say(EN, "history.copied"))
     code = page.evaluate("navigator.clipboard.readText()")
     assert f'Client("{url.rstrip("/")}")' in code
     page.click("#history-curl")
@@ -124,3 +124,5 @@ def test_copied_code_names_this_page(page, url, tmp_path):
         while (!await copied()) await new Promise(then => setTimeout(then, 50));
     }""")
     assert json.dumps("Where?") in page.evaluate("navigator.clipboard.readText()")
+    page.click("#history-compare")
+    expect(page.locator("#history-note")).to_have_text(say(EN, "history.compare_hint"))
