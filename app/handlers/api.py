@@ -84,7 +84,8 @@ class ApiHandlers:
         Returns:
             token_ids, and for each token its text and the part of the question that it belongs to (null: the template)
         """
-        file = self._file([{"id": "question", **question}], shared)
+        # Anything else than an object is refused like a question of a run.
+        file = self._file([{"id": "question", **question} if isinstance(question, dict) else question], shared)
         if file.refused:
             raise next(iter(file.refused.values()))
         asked = file.questions[0]
