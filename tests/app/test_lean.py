@@ -11,6 +11,7 @@ from types import ModuleType
 import gradio
 import jinja2
 import pytest
+from gradio.queueing import Queue
 
 from app import lean
 from app.lean import lean_import
@@ -52,3 +53,10 @@ def test_a_module_is_deferred_until_something_of_it_is_used(tmp_path, monkeypatc
     assert sys.slow_tables_ran
     assert type(module) is ModuleType
     del sys.modules["slow_tables"]
+
+
+def test_no_statistics_are_computed_behind_events():
+    queue = Queue(live_updates=False, concurrency_count=1, update_intervals=1, max_size=None, blocks=None)
+    queue.events_recorded = 10
+    record = {"function": "run", "status": "success", "process_time": 0.5, "time": 1.0, "session_hash": None}
+    assert queue.compute_analytics_summary([record]) == {"functions": {}}

@@ -28,9 +28,6 @@ def hook(event, arguments):
         host = target[0] if isinstance(target, tuple) else "unix"
     elif event in ("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr"):
         host = arguments[0]
-    elif event == "import" and arguments[0].startswith("pandas."):
-        notes.write(json.dumps([event, arguments[0], True]) + "\\n")
-        return
     else:
         return
     host = host.decode() if isinstance(host, bytes) else str(host)
@@ -70,7 +67,6 @@ def test_a_whole_session_asks_nothing_of_another_machine(tmp_path):
     seen = [json.loads(line) for line in notes.read_text().splitlines()]
     assert seen, "the guard was not in place"
     assert [entry for entry in seen if not entry[2]] == []
-    assert [entry for entry in seen if entry[0] == "import"] == [], "what waits until it is used was used"
 
 
 def connect(url: str, server: subprocess.Popen[str]) -> Client:
