@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
 import ssl
@@ -56,7 +57,10 @@ def test_a_module_is_deferred_until_something_of_it_is_used(tmp_path, monkeypatc
 
 
 def test_no_statistics_are_computed_behind_events():
-    queue = Queue(live_updates=False, concurrency_count=1, update_intervals=1, max_size=None, blocks=None)
+    async def queue_in_a_loop() -> Queue:  # outside of one it would make one of its own and leave it open
+        return Queue(live_updates=False, concurrency_count=1, update_intervals=1, max_size=None, blocks=None)
+
+    queue = asyncio.run(queue_in_a_loop())
     queue.events_recorded = 10
     record = {"function": "run", "status": "success", "process_time": 0.5, "time": 1.0, "session_hash": None}
     assert queue.compute_analytics_summary([record]) == {"functions": {}}
