@@ -12,31 +12,28 @@ from kev_engine.native.groups import Groups
 from kev_engine.native.kernels import Kernels
 
 FEW_ROWS = 32
-"""Up to so many rows a product is not left to the CPU library's usual way."""
+"""Up to so many rows a product without kernels is not left to the CPU library's usual way."""
 
 
 def product(
     x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, kernels: Kernels | None = None,
     groups: Groups | None = None,
 ) -> torch.Tensor:
-    """`x Wᵀ + b`, `[..., out]`; up to FEW_ROWS rows by the kernels, or without them weights first, as `(W xᵀ)ᵀ`.
+    """`x Wᵀ + b`, `[..., out]`, by the kernels, up to as many rows as they are made for.
 
     With groups the weight is int8 and they say what it is worth; all rows of x go through the kernels then, because
-    how a row is rounded must not depend on how many there are.
-
-    With a small left side the CPU library computes about a fifth faster that way round, and its threads share the work
-    without waiting for each other (docs/decisions.md, speed log).
+    how a row is rounded must not depend on how many there are. Without kernels up to FEW_ROWS rows are computed weights
+    first, as `(W xᵀ)ᵀ`: with a small left side the CPU library is about a fifth faster that way round, and its threads
+    share the work without waiting for each other (docs/decisions.md, speed log).
     """
     if groups is not None:
         if kernels is not None:
             return kernels.product_int8(x, weight, groups.scale, groups.base, bias)
         return linear(x, groups.weight(weight), bias)
     num_rows = x.numel() // x.shape[-1]
-    if num_rows > FEW_ROWS:
-        return linear(x, weight, bias)
-    if kernels is not None:
+    if kernels is not None and num_rows <= kernels.most_rows:
         return kernels.product(x, weight, bias)
-    if num_rows == 1:
+    if kernels is not None or num_rows == 1 or num_rows > FEW_ROWS:
         return linear(x, weight, bias)
     out = torch.mm(weight, x.reshape(num_rows, -1).t()).t().contiguous()  # [rows, out]
     if bias is not None:

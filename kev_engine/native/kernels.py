@@ -1,4 +1,4 @@
-"""Kernels: what kernels.c computes, on torch tensors; compiled once a machine and kept under the cache folder.
+"""Kernels: what the C files here compute, on torch tensors; compiled once a machine and kept under the cache folder.
 
 They are optional. Without a C compiler everything is computed by torch, and the engine says so (`EngineInfo.kernels`).
 """
@@ -17,7 +17,7 @@ from pathlib import Path
 import torch
 from torch.nn.functional import rms_norm, silu
 
-SOURCE = Path(__file__).with_name("kernels.c")
+SOURCES = Path(__file__).parent
 COMPILERS = ("cc", "gcc", "clang")
 # -fno-tree-pre: with it GCC keeps two copies of every sum and moves one into the other at each turn.
 FLAGS = (
@@ -30,6 +30,8 @@ INT8_TOLERANCE = 2e-4
 """Rows of x are rounded to 16 bits."""
 GROUP = 32
 """Numbers of a row of int8 weights that share a scale and a base."""
+LANES, STRIP = 8, 12
+"""Rows in the narrowest panel of x and columns in the widest strip of the weight (products.c)."""
 POINTER, INDEX, INT, FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
 
 
@@ -41,11 +43,14 @@ class Kernels:
     """The compiled kernels. Stateless; safe to call from several threads."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
+        library.most_rows.restype = INDEX
+        self.most_rows = int(library.most_rows())
+        """Up to so many rows `product` is faster than the library that torch uses."""
         self._product = library.product_f32
-        self._product.argtypes = [POINTER] * 4 + [INDEX] * 3 + [INT]
+        self._product.argtypes = [POINTER] * 5 + [INDEX] * 3 + [INT]
         self._product.restype = None
         self._product_int8 = library.product_i8
-        self._product_int8.argtypes = [POINTER] * 9 + [INDEX] * 3 + [INT]
+        self._product_int8.argtypes = [POINTER] * 11 + [INDEX] * 3 + [INT]
         self._product_int8.restype = None
         self._attend = library.attend_f32
         self._attend.argtypes = [POINTER] * 6 + [INDEX] * 6 + [FLOAT, INT]
@@ -61,13 +66,14 @@ class Kernels:
         self._gate.restype = None
 
     def product(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        """`x Wᵀ + bias`, `[..., out]`, for few fp32 rows; `weight` `[out, in]` fp32, contiguous."""
+        """`x Wᵀ + bias`, `[..., out]`, for fp32 rows; `weight` `[out, in]` fp32, contiguous."""
         x = x.contiguous()
         num_out, num_in = weight.shape
-        out = torch.empty((*x.shape[:-1], num_out))
+        num_rows = x.numel() // num_in
+        out, panels = torch.empty((*x.shape[:-1], num_out)), _panels(num_rows, num_in)
         self._product(
-            weight.data_ptr(), x.data_ptr(), out.data_ptr(), _pointer(bias), x.numel() // num_in, num_out, num_in,
-            torch.get_num_threads(),
+            weight.data_ptr(), x.data_ptr(), panels.data_ptr(), out.data_ptr(), _pointer(bias), num_rows, num_out,
+            num_in, torch.get_num_threads(),
         )
         return out
 
@@ -86,9 +92,11 @@ class Kernels:
         out = torch.empty((*x.shape[:-1], num_out))
         rounded = torch.empty((num_rows, num_in), dtype=torch.int16)
         sums, worth = torch.empty((num_rows, scale.shape[1])), torch.empty(num_rows)
+        panels, strips = _panels(num_rows, num_in), torch.empty((threads := torch.get_num_threads(), STRIP, num_in))
         self._product_int8(
             weight.data_ptr(), x.data_ptr(), out.data_ptr(), scale.data_ptr(), base.data_ptr(), _pointer(bias),
-            rounded.data_ptr(), sums.data_ptr(), worth.data_ptr(), num_rows, num_out, num_in, torch.get_num_threads(),
+            rounded.data_ptr(), sums.data_ptr(), worth.data_ptr(), panels.data_ptr(), strips.data_ptr(), num_rows,
+            num_out, num_in, threads,
         )
         return out
 
@@ -152,9 +160,12 @@ class Kernels:
     def check(self) -> None:
         """Raise NoKernels unless the kernels give what torch gives, for sizes with and without a rest."""
         generator = torch.Generator().manual_seed(0)
-        for rows, outs, ins in ((1, 5, 9), (3, 50, 64), (9, 97, 43), (4, 6, 300)):
+        for rows, outs, ins in ((1, 5, 9), (3, 50, 64), (9, 97, 43), (4, 6, 300), (37, 29, 70)):
             x, weight = torch.randn(rows, ins, generator=generator), torch.randn(outs, ins, generator=generator)
-            _require_close("product", self.product(x, weight), x @ weight.t())
+            together = self.product(x, weight)
+            _require_close("product", together, x @ weight.t())
+            if not torch.equal(self.product(x[:1], weight), together[:1]):
+                raise NoKernels("the compiled product of a row depends on how many there are")
             whole = torch.randint(-128, 128, (outs, ins), dtype=torch.int8, generator=generator)
             scale, base = torch.rand(2, outs, -(-ins // GROUP), generator=generator)
             right = whole * scale.repeat_interleave(GROUP, 1)[:, :ins] + base.repeat_interleave(GROUP, 1)[:, :ins]
@@ -182,7 +193,8 @@ class Kernels:
 def load_kernels(home: Path) -> Kernels:
     """The kernels, compiled now if `home` does not hold them yet. Raises NoKernels with the reason."""
     compiler = next((path for name in COMPILERS if (path := shutil.which(name))), None)
-    machine = hashlib.sha256("\n".join([SOURCE.read_text(), *FLAGS, platform.machine(), _cpu()]).encode()).hexdigest()
+    texts = [path.read_text() for path in sorted(SOURCES.glob("*.[ch]"))]
+    machine = hashlib.sha256("\n".join([*texts, *FLAGS, platform.machine(), _cpu()]).encode()).hexdigest()
     library = home / "native" / f"kernels-{machine[:16]}.so"
     if not library.exists():
         if compiler is None:
@@ -207,11 +219,12 @@ def _cpu() -> str:
 
 def _compile(compiler: str, library: Path) -> None:
     library.parent.mkdir(parents=True, exist_ok=True)
+    sources = [str(path) for path in sorted(SOURCES.glob("*.c"))]
     with tempfile.TemporaryDirectory(dir=library.parent) as folder:
         made = Path(folder) / library.name
         try:
             done = subprocess.run(
-                [compiler, str(SOURCE), "-o", str(made), *FLAGS], capture_output=True, text=True,
+                [compiler, *sources, "-o", str(made), *FLAGS], capture_output=True, text=True,
                 timeout=COMPILE_SECONDS, check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as error:
@@ -220,6 +233,11 @@ def _compile(compiler: str, library: Path) -> None:
             lines = done.stderr.strip().splitlines() or ["no message"]
             raise NoKernels(f"{compiler} failed ({lines[0]})")
         os.replace(made, library)
+
+
+def _panels(num_rows: int, num_in: int) -> torch.Tensor:
+    """Room for so many rows in panels."""
+    return torch.empty((-(-num_rows // LANES) * LANES, num_in))
 
 
 def _pointer(tensor: torch.Tensor | None) -> int | None:

@@ -16,7 +16,7 @@ from kev_engine.runtime.engine import Engine
 from tests.models.tiny import tiny_folder
 
 TOLERANCE = 2e-6
-ROWS, OUTS, INS = (1, 3, 4, 9), (1, 3, 50, 97), (1, 7, 8, 31, 64)
+ROWS, OUTS, INS = (1, 4, 8, 9, 16, 17, 40), (1, 3, 50, 97), (1, 7, 8, 31, 64)
 
 
 def random(*size: int, seed: int = 0) -> torch.Tensor:
@@ -55,21 +55,49 @@ def test_products_of_int8_of_every_size(kernels, has_bias):
         assert ((found - right).abs().amax(1) <= bound + 1e-5).all(), (rows, outs, ins)
 
 
-def test_a_row_of_int8_is_computed_by_itself(kernels, several_threads):
-    """Rows beside it, even without numbers, change no bit of a row; its own NaN or infinity is seen, not swallowed."""
+def test_products_of_more_rows_than_a_block(kernels, several_threads):
+    """So many numbers to a row that every panel of x is a block of its own."""
+    x, weight = random(40, 17000), random(13, 17000, seed=1)
+    right = x.double() @ weight.double().t()
+    assert (kernels.product(x, weight) - right).abs().max() <= 1e-5 * right.abs().max()
+    whole, groups = round_groups(weight)
+    right = x.double() @ groups.weight(whole).double().t()
+    assert (kernels.product_int8(x, whole, groups.scale, groups.base) - right).abs().max() <= 1e-4 * right.abs().max()
+
+
+@pytest.mark.parametrize("rows", [(1, 2, 5, 16), (17, 18, 33, 40)])
+def test_a_row_of_int8_is_computed_by_itself(kernels, several_threads, rows):
+    """Rows beside it, even without numbers, change no bit of a row, nor does their number, be it few or many; its own
+    NaN or infinity is seen, not swallowed."""
     whole, groups = round_groups(random(150, 100, seed=1))
-    x = random(33, 100)
-    alone = torch.cat([kernels.product_int8(x[row : row + 1], whole, groups.scale, groups.base) for row in range(33)])
-    assert torch.equal(kernels.product_int8(x, whole, groups.scale, groups.base), alone)
+    x = random(rows[-1], 100)
+
+    def product(x: torch.Tensor) -> torch.Tensor:
+        return kernels.product_int8(x, whole, groups.scale, groups.base)
+
+    alone = torch.cat([product(x[row : row + 1].repeat(rows[0], 1))[:1] for row in range(rows[-1])])
+    assert (alone - product(x[:1])).abs().max() > 1
+    for number in rows:
+        assert torch.equal(product(x[:number]), alone[:number])
     for bad in (torch.nan, torch.inf, -torch.inf):
         x[5, 7] = bad
-        found = kernels.product_int8(x, whole, groups.scale, groups.base)
+        found = product(x)
         assert found[5].isnan().all()
-        rest = [row for row in range(33) if row != 5]
+        rest = [row for row in range(rows[-1]) if row != 5]
         assert torch.equal(found[rest], alone[rest])
     x[:] = 1e-38
     x[0] = 0
-    assert kernels.product_int8(x, whole, groups.scale, groups.base).isfinite().all()
+    assert product(x).isfinite().all()
+
+
+def test_few_rows_of_int8_and_many_are_rounded_alike(kernels):
+    """What differs is the order of a sum, not what is summed."""
+    whole, groups = round_groups(random(150, 575, seed=1))
+    x = random(40, 575)
+    few = torch.cat([kernels.product_int8(part, whole, groups.scale, groups.base) for part in x.split(8)])
+    many = kernels.product_int8(x, whole, groups.scale, groups.base)
+    assert not torch.equal(few, many)
+    assert (few - many).abs().max() <= 2e-6 * many.abs().max()
 
 
 def test_a_row_is_computed_by_itself(kernels):
@@ -188,21 +216,27 @@ def test_without_a_compiler_the_reason_is_told(monkeypatch, tmp_path):
         pick_kernels("fast", tmp_path, torch.device("cpu"), torch.float32)
 
 
-@pytest.mark.parametrize(("right", "wrong"), [
-    ("total + (bias", "-total + (bias"), ("* step;", ";"),
-    ("x.worth[r] +", "1.0f +"),
-    ("* hidden[u];\n                *(vec", "* hidden[0];\n                *(vec"),
-    ("load(base + c * groups + g) * ", ""),
-    ("acc[c][r] += wide[c] * mine;", "acc[c][r] -= wide[c] * mine;"),
-    ("void attend_f32", "void attend_f33"), ("* factor * weight[t];", "* factor;"), ("(e * above)", "(e)"),
-    ("#include <math.h>", "#error no"),
+@pytest.mark.parametrize(("file", "right", "wrong"), [
+    ("products.c", ": x[row * k + t];", ": x[first * k + t];"), ("products.c", "v], mine[v], w[", "v], mine[0], w["),
+    ("products.c", "= add_product(", "= (vectors == 1 ? 1.0000001f : 1) * add_product("),
+    ("products.c", "+ (bias ? bias[c] : 0.0f);\n}\n\n/* A strip", "+ 1;\n}\n\n/* A strip"),
+    ("products.c", "from_groups, mine, j,", "from_groups, mine, 0,"), ("products.c", "* scale + base;", "* scale;"),
+    ("products.c", "whole->worth[row]", "whole->worth[first]"),
+    ("products.c", "* step;", ";"), ("products.c", "x.worth[r] +", "1.0f +"),
+    ("products.c", "load(base + c * groups + g) * ", ""),
+    ("kernels.c", "* hidden[u];\n                *(vec", "* hidden[0];\n                *(vec"),
+    ("kernels.c", "void attend_f32", "void attend_f33"), ("kernels.c", "* factor * weight[t];", "* factor;"),
+    ("kernels.c", "(e * above)", "(e)"), ("vectors.h", "#include <math.h>", "#error no"),
 ])
-def test_kernels_that_are_wrong_are_not_used(kernels, monkeypatch, tmp_path, right, wrong):
-    broken = tmp_path / "kernels.c"
-    text = module.SOURCE.read_text()
+def test_kernels_that_are_wrong_are_not_used(kernels, monkeypatch, tmp_path, file, right, wrong):
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for source in module.SOURCES.glob("*.[ch]"):
+        (broken / source.name).write_text(source.read_text())
+    text = (broken / file).read_text()
     assert right in text
-    broken.write_text(text.replace(right, wrong))
-    monkeypatch.setattr(module, "SOURCE", broken)
+    (broken / file).write_text(text.replace(right, wrong))
+    monkeypatch.setattr(module, "SOURCES", broken)
     with pytest.raises(NoKernels):
         load_kernels(tmp_path)
 
