@@ -34,6 +34,7 @@ class FusedAttention:
         self.joined = Joined({name: getattr(module, name) for name in QKV}, kernels)
         heads = [part.stop // self.head_dim for part in self.joined.parts.values()]
         self.num_query, self.num_rotated = heads[0], heads[1]
+        self.kernels = kernels
         self.norms = (module.q_norm, module.k_norm) if hasattr(module, "q_norm") else None
         module.qkv_proj = self.joined
 
@@ -63,7 +64,7 @@ class FusedAttention:
         if self.norms is not None:
             query, key = rotated[:, :, : self.num_query], rotated[:, :, self.num_query :]
             rotated = torch.cat([self.norms[0](query), self.norms[1](key)], dim=2)
-        rotated = rotate(rotated, *position_embeddings).transpose(1, 2)  # [B, Hq + Hkv, T, D]
+        rotated = rotate(rotated, *position_embeddings, self.kernels).transpose(1, 2)  # [B, Hq + Hkv, T, D]
         out, _ = attend(
             module, rotated[:, : self.num_query], rotated[:, self.num_query :], value.transpose(1, 2), attention_mask,
             **self.constants, **keywords,
@@ -71,8 +72,10 @@ class FusedAttention:
         return module.o_proj(out.reshape(batch, num_tokens, -1)), None
 
 
-def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, kernels: Kernels | None = None) -> torch.Tensor:
     """RoPE (Su et al. 2021, arXiv:2104.09864), halves rotated: `x` `[B, T, H, D]`, `cos` and `sin` `[B, T, D]`."""
+    if kernels is not None and len(x) == len(cos) == 1 and x.shape[-1] == cos.shape[-1]:
+        return kernels.rotate(x[0], cos[0], sin[0])[None]
     half = x.shape[-1] // 2
     cos, sin = cos.unsqueeze(2), sin.unsqueeze(2)
     out = x * cos

@@ -1,4 +1,5 @@
-/* What a step spends its time in beside products: attention of lone tokens, adapters, norms, gates. */
+/* What a step spends its time in beside products: attention of lone tokens, adapters, norms, rotations,
+   gates. */
 
 #include "vectors.h"
 
@@ -140,6 +141,31 @@ void norm_f32(const float *x, const float *weight, float *out, int64_t rows, int
         float factor = 1.0f / sqrtf(total / size + eps);
         for (t = 0; t < size; t++)
             out[r * size + t] = mine[t] * factor * weight[t];
+    }
+}
+
+/* out = each of the `heads` heads of a row of x, `size` numbers, halves rotated by cos and sin [rows, size]; rows of x lie
+   `stride` numbers apart. */
+void rotate_f32(const float *x, const float *cosine, const float *sine, float *out, int64_t rows, int64_t heads,
+                int64_t size, int64_t stride, int threads)
+{
+    const int64_t half = size / 2;
+#pragma omp parallel for num_threads(threads) if (rows * heads * size > WORTH_SHARING) schedule(static)
+    for (int64_t r = 0; r < rows; r++) {
+        const float *c = cosine + r * size, *s = sine + r * size;
+        for (int64_t h = 0; h < heads; h++) {
+            const float *low = x + r * stride + h * size, *high = low + half;
+            float *to = out + (r * heads + h) * size;
+            int64_t t = 0;
+            for (; t + LANES <= half; t += LANES) {
+                *(vec *)(to + t) = load(low + t) * load(c + t) - load(high + t) * load(s + t);
+                *(vec *)(to + half + t) = load(high + t) * load(c + half + t) + load(low + t) * load(s + half + t);
+            }
+            for (; t < half; t++) {
+                to[t] = low[t] * c[t] - high[t] * s[t];
+                to[half + t] = high[t] * c[half + t] + low[t] * s[half + t];
+            }
+        }
     }
 }
 

@@ -61,6 +61,9 @@ class Kernels:
         self._norm = library.norm_f32
         self._norm.argtypes = [POINTER] * 3 + [INDEX] * 2 + [FLOAT, INT]
         self._norm.restype = None
+        self._rotate = library.rotate_f32
+        self._rotate.argtypes = [POINTER] * 4 + [INDEX] * 4 + [INT]
+        self._rotate.restype = None
         self._gate = library.gate_f32
         self._gate.argtypes = [POINTER] * 2 + [INDEX] * 2 + [INT]
         self._gate.restype = None
@@ -149,6 +152,22 @@ class Kernels:
         )
         return out
 
+    def rotate(self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor) -> torch.Tensor:
+        """x `[T, H, D]` with the halves of each head rotated (Su et al. 2021, arXiv:2104.09864); `cos`, `sin` `[T, D]`.
+
+        All fp32, D even; the heads of a row lie side by side, rows may lie apart. Raises ValueError for heads that
+        lie apart.
+        """
+        num_rows, num_heads, size = x.shape
+        if x.stride()[1:] != (size, 1):
+            raise ValueError("heads of a row must lie side by side")
+        cos, sin, out = cos.contiguous(), sin.contiguous(), torch.empty(x.shape)
+        self._rotate(
+            x.data_ptr(), cos.data_ptr(), sin.data_ptr(), out.data_ptr(), num_rows, num_heads, size, x.stride(0),
+            torch.get_num_threads(),
+        )
+        return out
+
     def gate(self, both: torch.Tensor) -> torch.Tensor:
         """`silu(g) · u`, `[..., N]`, of `both` `[..., 2 N]`, g first; fp32 (Shazeer 2020, arXiv:2002.05202)."""
         both = both.contiguous()
@@ -179,6 +198,10 @@ class Kernels:
         right = torch.stack([y[0] + x[0] @ a[:, 8:] @ b[8:], y[1], y[2] + x[2] @ a[:, :8] @ b[:8]])
         self.adapt(x, a, b, y, torch.tensor([[8, 24], [0, 0], [0, 8]]))
         _require_close("adapt", y, right)
+        x, cos, sin = torch.randn(2, 60, generator=generator), *torch.randn(2, 2, 20, generator=generator)
+        heads = x.view(2, 3, 20)
+        right = heads * cos[:, None] + torch.cat([-heads[..., 10:], heads[..., :10]], -1) * sin[:, None]
+        _require_close("rotate", self.rotate(heads[:, :2], cos, sin), right[:, :2])
         query = torch.randn(2, 6, 20, generator=generator)
         keys, values = torch.randn(2, 40, 2, 20, generator=generator)
         slots, edges = torch.randperm(40, generator=generator)[:31], torch.tensor([0, 1, 31])

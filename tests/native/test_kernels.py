@@ -203,6 +203,20 @@ def test_norms_and_gates(kernels, several_threads, rows, size):
     torch.testing.assert_close(kernels.gate(extreme), right.float(), equal_nan=True)
 
 
+@pytest.mark.parametrize(("rows", "heads", "size"), [(1, 1, 2), (3, 2, 6), (5, 12, 64), (700, 3, 40)])
+def test_rotations(kernels, several_threads, rows, heads, size):
+    """Of heads that lie in wider rows, by cosines and sines whose halves differ; a row is rotated by itself."""
+    wide, half = random(rows, (heads + 2) * size).view(rows, heads + 2, size), size // 2
+    cos, sin = random(rows, size, seed=1), random(rows, size, seed=2)
+    x = wide[:, 1:-1]
+    swapped = torch.cat([-x[..., half:], x[..., :half]], -1)
+    right = x.double() * cos[:, None] + swapped.double() * sin[:, None]
+    assert (kernels.rotate(x, cos, sin) - right).abs().max() <= TOLERANCE * right.abs().max()
+    assert torch.equal(kernels.rotate(x, cos, sin)[:1], kernels.rotate(x[:1], cos[:1], sin[:1]))
+    with pytest.raises(ValueError, match="side by side"):
+        kernels.rotate(x.transpose(1, 2), cos, sin)
+
+
 def test_without_a_compiler_the_reason_is_told(monkeypatch, tmp_path):
     monkeypatch.setattr(shutil, "which", lambda name: None)
     with pytest.raises(NoKernels, match="no C compiler"):
@@ -226,7 +240,7 @@ def test_without_a_compiler_the_reason_is_told(monkeypatch, tmp_path):
     ("products.c", "load(base + c * groups + g) * ", ""),
     ("kernels.c", "* hidden[u];\n                *(vec", "* hidden[0];\n                *(vec"),
     ("kernels.c", "void attend_f32", "void attend_f33"), ("kernels.c", "* factor * weight[t];", "* factor;"),
-    ("kernels.c", "(e * above)", "(e)"), ("vectors.h", "#include <math.h>", "#error no"),
+    ("kernels.c", "(e * above)", "(e)"), ("kernels.c", "- load(high + t) * load(s + t)", "+ load(high + t) * load(s + t)"), ("vectors.h", "#include <math.h>", "#error no"),
 ])
 def test_kernels_that_are_wrong_are_not_used(kernels, monkeypatch, tmp_path, file, right, wrong):
     broken = tmp_path / "broken"
