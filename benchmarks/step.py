@@ -30,7 +30,7 @@ from kev_engine.models.load import LoadedModel, load
 from kev_engine.models.prepare import prepare
 from kev_engine.models.products import Joined
 from kev_engine.models.sources import resolve
-from kev_engine.native.kernels import load_kernels
+from kev_engine.native.kernels import Kernels, load_kernels
 from kev_engine.runtime.model_runner import ModelRunner
 from kev_engine.runtime.scheduler import Scheduler
 from kev_engine.runtime.sequence import Sequence
@@ -38,12 +38,12 @@ from kev_engine.runtime.sequence import Sequence
 BLOCK, NEW_TOKENS = 16, 64
 
 
-def decode_step(loaded: LoadedModel) -> tuple[StepPlan, KVStorage]:
+def decode_step(loaded: LoadedModel, kernels: Kernels | None) -> tuple[StepPlan, KVStorage]:
     """The plan of a step in which eight stories decode, and a storage full of small numbers."""
     facts = loaded.facts
     shape = KVShape(facts.num_layers, facts.num_kv_heads, facts.head_dim, torch.float32)
     pool = BlockPool(1 + sum(-(-(length + NEW_TOKENS) // BLOCK) for length in W8_LENGTHS), BLOCK)
-    storage = KVStorage(shape, pool.num_blocks, BLOCK, torch.device("cpu"))
+    storage = KVStorage(shape, pool.num_blocks, BLOCK, torch.device("cpu"), kernels)
     for tensor in (*storage.keys, *storage.values):
         tensor.normal_()
     scheduler = Scheduler(pool, token_budget=4096)
@@ -100,7 +100,7 @@ def main() -> None:
     loaded = load(resolve(EMBEDDED, cache_home(os.environ)), attn_implementation=ATTN_IMPLEMENTATION)
     kernels = None if given.kernels == "torch" else load_kernels(cache_home(os.environ))
     print(dict(prepare(loaded.model, kernels)))
-    plan, storage = decode_step(loaded)
+    plan, storage = decode_step(loaded, kernels)
     router = attach(loaded.model, AdapterPool(loaded.model, 1))
     runner = ModelRunner(
         loaded.model, backends(kernels)["segment"], router, frozenset(loaded.facts.layer_windows), torch.device("cpu")

@@ -1,8 +1,9 @@
-"""The CPU default: one exact scaled-dot-product call a sequence, over exactly the keys that sequence may read.
+"""The CPU default: one exact call a sequence, over exactly the keys that sequence may read.
 
 No mask holds the sequences apart; a sequence's keys are all that its call is given. A call over a contiguous run of
 blocks reads the cache in place. With the compiled kernels, the single tokens at the head of a step (decode rows) are
-one call together, which is given the slots that each of them reads and touches no other.
+one call together, which is given the slots that each of them reads and touches no other; without them every call is
+torch's scaled-dot-product attention.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ from kev_engine.native.kernels import Kernels
 
 @dataclass(frozen=True, eq=False)
 class Reader:
-    """One sequence's call: its rows of the step, its keys, and how causality reaches the kernel.
+    """One sequence's call: its rows of the step, its keys, and how causality reaches torch's attention.
 
-    `is_causal`: the kernel's own causal flag is the rule (all keys are new and no window cuts them). `bias`: `[Q, K]`,
-    for the queries in reverse order. Neither: a single query that may read every key.
+    `is_causal`: its own causal flag is the rule (all keys are new and no window cuts them). `bias`: `[Q, K]`, for the
+    queries in reverse order. Neither: a single query that may read every key, or the compiled kernel's work.
     """
 
     first_row: int
@@ -74,7 +75,8 @@ class SegmentBackend:
     def _readers(self, plan: StepPlan, storage: KVStorage, window: int | None) -> Readers:
         device, dtype = storage.device, storage.shape.dtype
         num_lone = 0
-        if self.kernels is not None and storage.shape.stored == dtype == torch.float32:
+        has_kernel = self.kernels is not None and dtype == torch.float32
+        if has_kernel and storage.shape.stored == dtype:
             lengths = [chunk.num_new for chunk in plan.chunks]
             num_lone = next((index for index, length in enumerate(lengths) if length > 1), len(lengths))
         single = []
@@ -84,9 +86,11 @@ class SegmentBackend:
             first = first_key(chunk, window)
             num_keys = chunk.num_keys - first
             keys = key_range(table, first, chunk.num_keys, plan.block_size, device)
-            is_causal = num_keys == chunk.num_new > 1 and (window is None or num_keys <= window)
-            reads_all = chunk.num_new == 1
-            bias = None if is_causal or reads_all else causal_bias(chunk.num_new, num_keys, window, dtype, device)
+            is_masked = chunk.num_new > 1 and not has_kernel
+            is_causal = is_masked and num_keys == chunk.num_new and (window is None or num_keys <= window)
+            bias = None
+            if is_masked and not is_causal:
+                bias = causal_bias(chunk.num_new, num_keys, window, dtype, device)
             single.append(Reader(edges[index], edges[index + 1], keys, is_causal, bias))
         return Readers(lone_rows(plan, num_lone, window) if num_lone else None, single)
 
@@ -104,8 +108,9 @@ class SegmentBackend:
         outs += [self._attend_one(layer, query, storage, reader) for reader in readers.single]
         return (torch.cat(outs) if len(outs) > 1 else outs[0])[None]
 
-    @staticmethod
-    def _attend_one(layer: LayerFacts, query: torch.Tensor, storage: KVStorage, reader: Reader) -> torch.Tensor:
+    def _attend_one(
+        self, layer: LayerFacts, query: torch.Tensor, storage: KVStorage, reader: Reader
+    ) -> torch.Tensor:
         """One sequence's attention, `[Q, Hq, D]`."""
         num_heads, head_dim = query.shape[1], query.shape[3]
         kv_heads = storage.shape.num_kv_heads
@@ -117,6 +122,9 @@ class SegmentBackend:
             folded = mine.reshape(1, kv_heads, -1, head_dim)
             read = scaled_dot_product_attention(folded, key, value, scale=layer.scaling)
             return read.reshape(1, num_heads, head_dim)
+        if not reader.is_causal and reader.bias is None:
+            assert self.kernels is not None
+            return self.kernels.prefill(mine[0].transpose(0, 1), keys, values, layer.window, layer.scaling)
         if reader.bias is not None:
             mine = mine.flip(2)
         read = scaled_dot_product_attention(

@@ -9,6 +9,7 @@ import torch
 
 from kev_engine.cache.blocks import ZERO_BLOCK
 from kev_engine.cache.int8 import SCALE_DTYPE, dequantize, quantize
+from kev_engine.native.kernels import Kernels
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,11 @@ class KVStorage:
     Slot = block × block_size + offset. Memory is reserved at once and touched as blocks are written.
     """
 
-    def __init__(self, shape: KVShape, num_blocks: int, block_size: int, device: torch.device) -> None:
+    def __init__(
+        self, shape: KVShape, num_blocks: int, block_size: int, device: torch.device, kernels: Kernels | None = None
+    ) -> None:
         self.shape = shape
+        self.kernels = kernels if shape.stored == shape.dtype == torch.float32 else None
         self.block_size = block_size
         self.num_blocks = num_blocks
         heads = (num_blocks * block_size, shape.num_kv_heads)
@@ -86,6 +90,9 @@ class KVStorage:
             value, value_scales = quantize(value)
             self.key_scales[layer].index_copy_(0, slots, key_scales)
             self.value_scales[layer].index_copy_(0, slots, value_scales)
+        if self.kernels is not None:
+            self.kernels.store(key, value, self.keys[layer], self.values[layer], slots)
+            return
         self.keys[layer].index_copy_(0, slots, key.to(self.shape.stored))
         self.values[layer].index_copy_(0, slots, value.to(self.shape.stored))
 

@@ -1,4 +1,4 @@
-"""The attention and feed-forward of a decoder layer with fewer operators, as forwards for the modules they belong to.
+"""A decoder layer, its attention and its feed-forward with fewer operators, as forwards for the modules they belong to.
 
 `can_build` only says whether a module has the parts. Whether the forward computes what the module computes is not
 known here; prepare.py tries it.
@@ -64,7 +64,8 @@ class FusedAttention:
         if self.norms is not None:
             query, key = rotated[:, :, : self.num_query], rotated[:, :, self.num_query :]
             rotated = torch.cat([self.norms[0](query), self.norms[1](key)], dim=2)
-        rotated = rotate(rotated, *position_embeddings, self.kernels).transpose(1, 2)  # [B, Hq + Hkv, T, D]
+        cos, sin = position_embeddings
+        rotated = rotate(rotated, cos, sin, self.kernels).transpose(1, 2)  # [B, Hq + Hkv, T, D]
         out, _ = attend(
             module, rotated[:, : self.num_query], rotated[:, self.num_query :], value.transpose(1, 2), attention_mask,
             **self.constants, **keywords,
@@ -109,6 +110,28 @@ class FusedFeedForward:
         else:
             gated = module.act_fn(both[..., : self.width]).mul_(both[..., self.width :])
         out: torch.Tensor = module.down_proj(gated)
+        return out
+
+
+LAYER = ("input_layernorm", "self_attn", "post_attention_layernorm", "mlp")
+
+
+class FusedLayer:
+    """`h = x + attention(norm(x))`, then `h + mlp(norm(h))`, its four parts called without what surrounds a module."""
+
+    def __init__(self, module: Any) -> None:
+        self.module = module
+
+    @staticmethod
+    def can_build(module: nn.Module) -> bool:
+        """Whether the module has these parts and no other."""
+        return {name for name, _ in module.named_children()} == set(LAYER)
+
+    def __call__(self, hidden_states: torch.Tensor, **keywords: Any) -> torch.Tensor:
+        module = self.module
+        mixed, _ = module.self_attn.forward(hidden_states=module.input_layernorm.forward(hidden_states), **keywords)
+        mixed = hidden_states + mixed
+        out: torch.Tensor = mixed + module.mlp.forward(module.post_attention_layernorm.forward(mixed))
         return out
 
 

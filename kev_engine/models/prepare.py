@@ -6,7 +6,8 @@ their modules.
 
 * products of few rows by the kernels, or weights first (products.py);
 * norms: an RMSNorm in one operator instead of six;
-* attention: query, key and value as one product, rotated together; feed-forward: gate and up as one (fused.py).
+* attention: query, key and value as one product, rotated together; feed-forward: gate and up as one;
+  layers: their parts called directly (fused.py).
 
 `python -m benchmarks.step` measures a step; docs/decisions.md keeps the log of what won and what did not.
 """
@@ -23,7 +24,7 @@ import torch
 from torch import nn
 from torch.nn.functional import rms_norm
 
-from kev_engine.models.fused import FusedAttention, FusedFeedForward
+from kev_engine.models.fused import FusedAttention, FusedFeedForward, FusedLayer
 from kev_engine.models.mapping import MappedWeights
 from kev_engine.models.products import LeanLinear
 from kev_engine.native.kernels import Kernels
@@ -152,6 +153,8 @@ class _Preparation:
         if kind is FusedAttention:
             constants = self._constants(module, call)
             forward = FusedAttention(module, constants, self.kernels)
+        elif kind is FusedLayer:
+            forward = FusedLayer(module)
         else:
             forward = FusedFeedForward(module, self.kernels)
         if self._is_same(forward, call):
@@ -194,7 +197,7 @@ def _kind(module: nn.Module) -> type | None:
         return OneStepNorm
     if FusedAttention.can_build(module):
         return FusedAttention
-    return FusedFeedForward if FusedFeedForward.can_build(module) else None
+    return next((kind for kind in (FusedFeedForward, FusedLayer) if kind.can_build(module)), None)
 
 
 def _one_step(module: nn.Module, kernels: Kernels | None) -> OneStepNorm | None:

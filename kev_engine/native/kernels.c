@@ -35,26 +35,6 @@ void adapt_f32(const float *x, const float *a, const float *b, float *y, const i
         }
 }
 
-/* eˣ for x ≤ 0: 2ⁿ · 2ᶠ with n + f = x log₂ e, the second factor by its series to the 7th power. */
-INLINE vec exp_below(vec x)
-{
-    const vec lowest = (vec){0} - 87.0f;
-    vec_i32 above = x > lowest;
-    x = (vec)((above & (vec_i32)x) | (~above & (vec_i32)lowest));
-    vec scaled = x * 1.44269504088896341f;
-    vec_i32 whole = __builtin_convertvector(scaled - 0.5f, vec_i32);
-    vec f = (scaled - __builtin_convertvector(whole, vec)) * 0.693147180559945f;
-    vec p = (vec){0} + 1.0f / 5040;
-    p = p * f + 1.0f / 720;
-    p = p * f + 1.0f / 120;
-    p = p * f + 1.0f / 24;
-    p = p * f + 1.0f / 6;
-    p = p * f + 0.5f;
-    p = p * f + 1.0f;
-    p = p * f + 1.0f;
-    return p * (vec)((whole + 127) << 23);
-}
-
 /* Attention of one new token a sequence. query and out [S, Hkv, G, D]; keys and values: head h of slot t begins at
    h * head_stride + t * slot_stride; sequence s reads slots[cu[s]] … slots[cu[s + 1] - 1], all of them and no other. */
 void attend_f32(const float *query, const float *keys, const float *values, float *out, const int64_t *slots,
@@ -123,6 +103,19 @@ void attend_f32(const float *query, const float *keys, const float *values, floa
         }
         free(scores);
     }
+}
+
+/* keys[slots[t]] = key[t] and values likewise, for each of `heads` heads of `size` numbers. */
+void store_f32(const float *key, const float *value, float *keys, float *values, const int64_t *slots, int64_t tokens,
+               int64_t heads, int64_t size, int64_t key_stride, int64_t key_head_stride, int64_t value_stride,
+               int64_t value_head_stride, int64_t slot_stride, int64_t head_stride)
+{
+    for (int64_t t = 0; t < tokens; t++)
+        for (int64_t h = 0; h < heads; h++) {
+            const int64_t to = slots[t] * slot_stride + h * head_stride;
+            memcpy(keys + to, key + t * key_stride + h * key_head_stride, sizeof(float) * size);
+            memcpy(values + to, value + t * value_stride + h * value_head_stride, sizeof(float) * size);
+        }
 }
 
 /* out = x / √(mean x² + eps) · weight, for each of `rows` rows of `size` numbers. */

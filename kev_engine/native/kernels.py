@@ -15,7 +15,7 @@ import tempfile
 from pathlib import Path
 
 import torch
-from torch.nn.functional import rms_norm, silu
+from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
 
 SOURCES = Path(__file__).parent
 COMPILERS = ("cc", "gcc", "clang")
@@ -30,8 +30,6 @@ INT8_TOLERANCE = 2e-4
 """Rows of x are rounded to 16 bits."""
 GROUP = 32
 """Numbers of a row of int8 weights that share a scale and a base."""
-LANES, STRIP = 8, 12
-"""Rows in the narrowest panel of x and columns in the widest strip of the weight (products.c)."""
 POINTER, INDEX, INT, FLOAT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int, ctypes.c_float
 
 
@@ -47,14 +45,20 @@ class Kernels:
         self.most_rows = int(library.most_rows())
         """Up to so many rows `product` is faster than the library that torch uses."""
         self._product = library.product_f32
-        self._product.argtypes = [POINTER] * 5 + [INDEX] * 3 + [INT]
+        self._product.argtypes = [POINTER] * 4 + [INDEX] * 3 + [INT]
         self._product.restype = None
         self._product_int8 = library.product_i8
-        self._product_int8.argtypes = [POINTER] * 11 + [INDEX] * 3 + [INT]
+        self._product_int8.argtypes = [POINTER] * 9 + [INDEX] * 3 + [INT]
         self._product_int8.restype = None
         self._attend = library.attend_f32
         self._attend.argtypes = [POINTER] * 6 + [INDEX] * 6 + [FLOAT, INT]
         self._attend.restype = None
+        self._prefill = library.prefill_f32
+        self._prefill.argtypes = [POINTER] * 4 + [INDEX] * 10 + [FLOAT, INT]
+        self._prefill.restype = None
+        self._store = library.store_f32
+        self._store.argtypes = [POINTER] * 5 + [INDEX] * 9
+        self._store.restype = None
         self._adapt = library.adapt_f32
         self._adapt.argtypes = [POINTER] * 5 + [INDEX] * 6 + [INT]
         self._adapt.restype = None
@@ -72,11 +76,10 @@ class Kernels:
         """`x Wᵀ + bias`, `[..., out]`, for fp32 rows; `weight` `[out, in]` fp32, contiguous."""
         x = x.contiguous()
         num_out, num_in = weight.shape
-        num_rows = x.numel() // num_in
-        out, panels = torch.empty((*x.shape[:-1], num_out)), _panels(num_rows, num_in)
+        out = torch.empty((*x.shape[:-1], num_out))
         self._product(
-            weight.data_ptr(), x.data_ptr(), panels.data_ptr(), out.data_ptr(), _pointer(bias), num_rows, num_out,
-            num_in, torch.get_num_threads(),
+            weight.data_ptr(), x.data_ptr(), out.data_ptr(), _pointer(bias), x.numel() // num_in, num_out, num_in,
+            torch.get_num_threads(),
         )
         return out
 
@@ -95,11 +98,9 @@ class Kernels:
         out = torch.empty((*x.shape[:-1], num_out))
         rounded = torch.empty((num_rows, num_in), dtype=torch.int16)
         sums, worth = torch.empty((num_rows, scale.shape[1])), torch.empty(num_rows)
-        panels, strips = _panels(num_rows, num_in), torch.empty((threads := torch.get_num_threads(), STRIP, num_in))
         self._product_int8(
             weight.data_ptr(), x.data_ptr(), out.data_ptr(), scale.data_ptr(), base.data_ptr(), _pointer(bias),
-            rounded.data_ptr(), sums.data_ptr(), worth.data_ptr(), panels.data_ptr(), strips.data_ptr(), num_rows,
-            num_out, num_in, threads,
+            rounded.data_ptr(), sums.data_ptr(), worth.data_ptr(), num_rows, num_out, num_in, torch.get_num_threads(),
         )
         return out
 
@@ -123,6 +124,39 @@ class Kernels:
             torch.get_num_threads(),
         )
         return out
+
+    def prefill(
+        self, query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, window: int | None, scaling: float
+    ) -> torch.Tensor:
+        """Attention of the last Q of the K tokens of one sequence, `[Q, Hq, D]`, like `query`; all in fp32.
+
+        `keys` and `values` `[K, Hkv, D]`, of the same strides. Each query reads the keys up to its own and, under a
+        window, only the last so many of them. Raises ValueError where numbers of a head lie apart.
+        """
+        (num_queries, num_heads, size), (num_keys, kv_heads, _) = query.shape, keys.shape
+        if keys.stride() != values.stride() or {query.stride(2), keys.stride(2)} != {1}:
+            raise ValueError("keys and values must lie alike, and the numbers of a head side by side")
+        out = torch.empty(query.shape)
+        self._prefill(
+            query.data_ptr(), keys.data_ptr(), values.data_ptr(), out.data_ptr(), num_queries, num_keys, kv_heads,
+            num_heads // kv_heads, size, query.stride(0), query.stride(1), keys.stride(0), keys.stride(1),
+            num_keys if window is None else window, scaling, torch.get_num_threads(),
+        )
+        return out
+
+    def store(
+        self, key: torch.Tensor, value: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, slots: torch.Tensor
+    ) -> None:
+        """Put `key` and `value` `[T, Hkv, D]` into `keys` and `values` `[slots, Hkv, D]` at `slots` `[T]` (int64).
+
+        All fp32; `keys` and `values` lie alike, and the numbers of a head side by side; raises ValueError otherwise.
+        """
+        if keys.stride() != values.stride() or {key.stride(2), value.stride(2), keys.stride(2)} != {1}:
+            raise ValueError("keys and values must lie alike, and the numbers of a head side by side")
+        self._store(
+            key.data_ptr(), value.data_ptr(), keys.data_ptr(), values.data_ptr(), slots.data_ptr(), *key.shape,
+            *key.stride()[:2], *value.stride()[:2], *keys.stride()[:2],
+        )
 
     def adapt(
         self, x: torch.Tensor, a: torch.Tensor, b: torch.Tensor, y: torch.Tensor, spans: torch.Tensor
@@ -198,6 +232,10 @@ class Kernels:
         right = torch.stack([y[0] + x[0] @ a[:, 8:] @ b[8:], y[1], y[2] + x[2] @ a[:, :8] @ b[:8]])
         self.adapt(x, a, b, y, torch.tensor([[8, 24], [0, 0], [0, 8]]))
         _require_close("adapt", y, right)
+        both, there = torch.randn(3, 4, 20, generator=generator), torch.zeros(2, 2, 8, 20)
+        key, value, kept = both[:, :2], both[:, 2:], there.transpose(1, 2)
+        self.store(key, value, kept[0], kept[1], torch.tensor([5, 0, 6]))
+        _require_close("store", kept[:, [5, 0, 6]], torch.stack([key, value]))
         x, cos, sin = torch.randn(2, 60, generator=generator), *torch.randn(2, 2, 20, generator=generator)
         heads = x.view(2, 3, 20)
         right = heads * cos[:, None] + torch.cat([-heads[..., 10:], heads[..., :10]], -1) * sin[:, None]
@@ -211,6 +249,16 @@ class Kernels:
             key, value = (tensor[mine].repeat_interleave(3, 1).transpose(0, 1) for tensor in (keys, values))
             weights = torch.softmax(query[index][:, None] @ key.transpose(1, 2) * 0.3, -1)  # [Hq, 1, K]
             _require_close("attend", found[index], (weights @ value)[:, 0])
+        query = torch.randn(19, 4, 22, generator=generator)
+        keys, values = torch.randn(2, 90, 2, 22, generator=generator)
+        distance = torch.arange(71, 90)[:, None] - torch.arange(90)
+        for window in (None, 7):
+            found = self.prefill(query, keys, values, window, 0.3)
+            mask = (distance >= 0) & (distance < (window or 90))
+            right = scaled_dot_product_attention(
+                query.transpose(0, 1), keys.transpose(0, 1), values.transpose(0, 1), mask, scale=0.3, enable_gqa=True
+            )
+            _require_close("prefill", found, right.transpose(0, 1))
 
 
 def load_kernels(home: Path) -> Kernels:
@@ -256,11 +304,6 @@ def _compile(compiler: str, library: Path) -> None:
             lines = done.stderr.strip().splitlines() or ["no message"]
             raise NoKernels(f"{compiler} failed ({lines[0]})")
         os.replace(made, library)
-
-
-def _panels(num_rows: int, num_in: int) -> torch.Tensor:
-    """Room for so many rows in panels."""
-    return torch.empty((-(-num_rows // LANES) * LANES, num_in))
 
 
 def _pointer(tensor: torch.Tensor | None) -> int | None:

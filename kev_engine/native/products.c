@@ -4,14 +4,10 @@
    strip of columns, stays in the first-level cache. */
 
 #include <omp.h>
-#ifdef __AVX2__
-#include <immintrin.h>
-#endif
 
 #include "vectors.h"
 
 #define SUMS 12 /* vectors of sums that fit the registers beside what they are made of */
-#define WIDE 2 /* vectors a panel of x is wide, if it has so many rows */
 #define BLOCK_BYTES (1 << 20) /* of x that pass by while a strip of w stays in the first-level cache */
 #define LINE 16 /* numbers in a cache line */
 #define SMALLEST 1e-30f /* a row of smaller numbers counts as zero */
@@ -45,17 +41,6 @@ typedef struct {
     int16_t *rounded;
     float *sums, *worth;
 } whole_rows;
-
-/* a + b · c, rounded once or twice, but wherever it stands alike: left alone, GCC decides it for each sum anew. */
-INLINE vec add_product(vec a, vec b, float c)
-{
-    vec wide = {c, c, c, c, c, c, c, c};
-#ifdef __FMA__
-    return (vec)_mm256_fmadd_ps((__m256)b, (__m256)wide, (__m256)a);
-#else
-    return a + b * wide;
-#endif
-}
 
 /* x [m, k], or what it is in whole numbers, in panels of WIDE vectors, [k, WIDE * LANES]: a lane is a row. The last is one
    vector wide if that is enough; lanes without a row are zero. */
@@ -134,10 +119,17 @@ INLINE void make_floats(grouped w, float *out, int64_t j, int64_t cols, int64_t 
 }
 
 /* out [m, n] = x wᵀ + bias; w [n, k] floats or, if `whole`, grouped whole numbers, of which each thread makes a strip
-   floats in its part of strips [threads, SUMS, k]. */
-INLINE void products(const float *w, const float *x, grouped from_groups, const whole_rows *whole, float *panels,
-                     float *strips, float *out, const float *bias, int64_t m, int64_t n, int64_t k, int threads)
+   floats at a time. */
+INLINE void products(const float *w, const float *x, grouped from_groups, const whole_rows *whole, float *out,
+                     const float *bias, int64_t m, int64_t n, int64_t k, int threads)
 {
+    const int64_t room = (m + LANES - 1) / LANES * LANES * k;
+    float *panels = malloc(sizeof(float) * (room + (whole ? threads * SUMS * k : 0))), *strips = panels + room;
+    if (!panels) { /* no memory: what cannot be computed must not look like a number */
+        for (int64_t i = 0; i < m * n; i++)
+            out[i] = NAN;
+        return;
+    }
     const int64_t block = WIDE * LANES * (1 + BLOCK_BYTES / (sizeof(float) * WIDE * LANES * k));
     const int wide = m > LANES, cols = wide ? SUMS / WIDE : SUMS;
     const int64_t full = n / cols;
@@ -162,6 +154,7 @@ INLINE void products(const float *w, const float *x, grouped from_groups, const 
             }
         }
     }
+    free(panels);
 }
 
 /* Up to how many rows product_f32 is worth it: on other CPUs the usual library has wider vectors than these. */
@@ -174,12 +167,11 @@ int64_t most_rows(void)
 #endif
 }
 
-/* out [m, n] = x [m, k] times wᵀ (w [n, k]), plus bias [n], which may be absent. panels is room for x, its rows rounded
-   up to a multiple of LANES. */
-void product_f32(const float *w, const float *x, float *panels, float *out, const float *bias, int64_t m, int64_t n,
-                 int64_t k, int threads)
+/* out [m, n] = x [m, k] times wᵀ (w [n, k]), plus bias [n], which may be absent. */
+void product_f32(const float *w, const float *x, float *out, const float *bias, int64_t m, int64_t n, int64_t k,
+                 int threads)
 {
-    products(w, x, (grouped){0}, NULL, panels, NULL, out, bias, m, n, k, threads);
+    products(w, x, (grouped){0}, NULL, out, bias, m, n, k, threads);
 }
 
 /* Few rows, in whole numbers: a group's products are summed as such, which no order can change. */
@@ -282,16 +274,15 @@ INLINE void make_whole(const float *x, whole_rows out, int64_t m, int64_t k, int
 }
 
 /* out [m, n] = x [m, k] times wᵀ, w = q [n, k] · scale + base [n, groups], plus bias [n], which may be absent. rounded
-   [m, k], sums [m, groups] and worth [m] are room for x in whole numbers, panels and strips as for `products`. */
+   [m, k], sums [m, groups] and worth [m] are room for x in whole numbers. */
 void product_i8(const int8_t *w, const float *x, float *out, const float *scale, const float *base, const float *bias,
-                int16_t *rounded, float *sums, float *worth, float *panels, float *strips, int64_t m, int64_t n, int64_t k,
-                int threads)
+                int16_t *rounded, float *sums, float *worth, int64_t m, int64_t n, int64_t k, int threads)
 {
     const int64_t groups = (k + GROUP - 1) / GROUP, cols = n - n % COLS_I8, rows = m - m % ROWS_I8;
     whole_rows whole = {rounded, sums, worth};
     make_whole(x, whole, m, k, threads);
     if (m > FEW) {
-        products(NULL, NULL, (grouped){w, scale, base}, &whole, panels, strips, out, bias, m, n, k, threads);
+        products(NULL, NULL, (grouped){w, scale, base}, &whole, out, bias, m, n, k, threads);
         return;
     }
 #define TILE(i, cols, rows)                                                                                           \

@@ -168,7 +168,7 @@ class Engine:
         self._is_closed = False
         for name, path in self.config.adapters.items():
             self.load_adapter(name, path, progress)
-        storage = KVStorage(self._shape, num_blocks, block_size, device)
+        storage = KVStorage(self._shape, num_blocks, block_size, device, kernels)
         kept = self.config.prefix_cache_bytes
         num_kept = self._pool.num_usable // 2 if kept is None else kept // block_bytes
         scheduler = Scheduler(

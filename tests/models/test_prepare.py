@@ -7,9 +7,10 @@ from kev_engine.models.prepare import prepare
 from tests.models.tiny import FAMILIES, NEEDY_FAMILIES, tiny_model
 
 TOLERANCE = 1e-5
-WHOLE = {"LeanLinear": 15, "OneStepNorm": 5, "FusedAttention": 2, "FusedFeedForward": 2}
+WHOLE = {"LeanLinear": 15, "OneStepNorm": 5, "FusedAttention": 2, "FusedFeedForward": 2, "FusedLayer": 2}
 EXPECTED = {
-    "llama": WHOLE, "qwen2": WHOLE, "mistral": WHOLE, "granite": WHOLE, "qwen3": WHOLE | {"OneStepNorm": 9},
+    "llama": WHOLE, "qwen2": WHOLE, "mistral": WHOLE, "qwen3": WHOLE | {"OneStepNorm": 9},
+    "granite": {kind: number for kind, number in WHOLE.items() if kind != "FusedLayer"},  # weighs what is added
     "smollm3": WHOLE | {"FusedAttention": 1},  # its other layer does not rotate
     "glm4": {"LeanLinear": 13, "OneStepNorm": 9},  # rotates neighbours instead of halves
     "gemma3": {"LeanLinear": 15, "FusedAttention": 2, "FusedFeedForward": 2},  # its norms add 1 to the weight
@@ -56,8 +57,10 @@ def test_a_module_that_only_looks_right_stays(kernels):
         mlp.forward = lambda x, mlp=mlp: mlp.down_proj(mlp.gate_proj(x) * mlp.act_fn(mlp.up_proj(x)))
         attention.forward = lambda *a, usual=usual, **k: (usual(*a, **k)[0] * 1.001, None)
         norm.forward = lambda x, norm=norm: torch.nn.functional.layer_norm(x, norm.weight.shape, norm.weight)
+        whole = each.model.layers[1].forward
+        each.model.layers[1].forward = lambda x, whole=whole, **k: whole(x, **k) + x
     done = prepare(model, kernels)
-    assert (done["FusedFeedForward"], done["FusedAttention"], done["OneStepNorm"]) == (1, 1, 4)
+    assert (done["FusedFeedForward"], done["FusedAttention"], done["OneStepNorm"], done["FusedLayer"]) == (1, 1, 4, 1)
     assert not hasattr(model.model.layers[0].self_attn, "qkv_proj")
     right = logits(original, 6)
     assert (logits(model, 6) - right).abs().max() <= TOLERANCE * right.abs().max()

@@ -203,6 +203,68 @@ def test_norms_and_gates(kernels, several_threads, rows, size):
     torch.testing.assert_close(kernels.gate(extreme), right.float(), equal_nan=True)
 
 
+@pytest.mark.parametrize("window", [None, 1, 9, 70])
+@pytest.mark.parametrize(("queries", "keys", "size"), [(1, 1, 2), (16, 75, 22), (40, 200, 64), (130, 130, 10)])
+def test_many_queries_read_what_they_may(kernels, several_threads, queries, keys, size, window):
+    """Heads that lie anywhere; a key that no query may read could be anything."""
+    query = random(queries, 2 * size, 6).transpose(1, 2)[..., :size].contiguous()
+    key, value = random(2, 3, keys + 2, size, seed=1).transpose(1, 2)[:, 1:-1]
+    position, at = torch.arange(keys - queries, keys)[:, None], torch.arange(keys)
+    mask = (at <= position) & (at > position - (window or keys))
+    right = torch.nn.functional.scaled_dot_product_attention(
+        query.double().transpose(0, 1), key.double().transpose(0, 1), value.double().transpose(0, 1), mask, scale=0.3,
+        enable_gqa=True,
+    ).transpose(0, 1)
+    unread = ~mask.any(0)
+    key[unread] = value[unread] = torch.nan
+    found = kernels.prefill(query, key, value, window, 0.3)
+    assert (found - right).abs().max() <= 4 * TOLERANCE * right.abs().max()
+
+
+def test_a_query_is_computed_by_itself(kernels, several_threads):
+    """Neither the queries before it in the call nor those after it change a bit of one; what is no number is seen in
+    those that read it and in no other."""
+    query, (key, value) = random(150, 6, 16), random(2, 150, 2, 16, seed=1)
+    whole = kernels.prefill(query, key, value, None, 0.3)
+    for start, end in ((0, 37), (37, 90), (149, 150)):
+        part = kernels.prefill(query[start:end], key[:end], value[:end], None, 0.3)
+        assert torch.equal(part, whole[start:end])
+    for number in (torch.nan, torch.inf):
+        for place in (query, key):
+            kept, place[70, 0, 3] = place[70, 0, 3].item(), number
+            found = kernels.prefill(query, key, value, None, 0.3)
+            place[70, 0, 3] = kept
+            assert torch.equal(found[:70], whole[:70])
+            assert found[70, 0].isnan().all()
+            assert place is key or torch.equal(found[71:], whole[71:])
+            assert place is query or found[71:, :3].isnan().all()
+
+
+def test_scores_far_apart_and_far_from_nought(kernels):
+    """A softmax of numbers whose exponentials no float holds."""
+    query = random(80, 2, 8) * 300
+    key, value = random(2, 80, 1, 8, seed=1)
+    key = key * 300
+    mask = torch.ones(80, 80).tril().bool()
+    right = torch.nn.functional.scaled_dot_product_attention(
+        query.double().transpose(0, 1), key.double().transpose(0, 1), value.double().transpose(0, 1), mask, scale=0.3,
+        enable_gqa=True,
+    ).transpose(0, 1)
+    assert (kernels.prefill(query, key, value, None, 0.3) - right).abs().max() <= 1e-2
+
+
+def test_keys_and_values_are_stored_where_they_belong_and_nowhere_else(kernels):
+    wide, slots = random(5, 7, 6), torch.tensor([8, 1, 0, 5, 2])
+    for key, value in ((wide[:, :3], wide[:, 4:]), (wide[:, :3], random(3, 5, 6).transpose(0, 1))):
+        kept = torch.zeros(2, 3, 9, 6).transpose(1, 2)
+        kernels.store(key, value, *kept, slots)
+        right = torch.zeros(2, 9, 3, 6)
+        right[0, slots], right[1, slots] = key, value
+        assert torch.equal(kept, right)
+    with pytest.raises(ValueError, match="side by side"):
+        kernels.store(key.transpose(1, 2), value.transpose(1, 2), *kept, slots)
+
+
 @pytest.mark.parametrize(("rows", "heads", "size"), [(1, 1, 2), (3, 2, 6), (5, 12, 64), (700, 3, 40)])
 def test_rotations(kernels, several_threads, rows, heads, size):
     """Of heads that lie in wider rows, by cosines and sines whose halves differ; a row is rotated by itself."""
@@ -240,7 +302,11 @@ def test_without_a_compiler_the_reason_is_told(monkeypatch, tmp_path):
     ("products.c", "load(base + c * groups + g) * ", ""),
     ("kernels.c", "* hidden[u];\n                *(vec", "* hidden[0];\n                *(vec"),
     ("kernels.c", "void attend_f32", "void attend_f33"), ("kernels.c", "* factor * weight[t];", "* factor;"),
-    ("kernels.c", "(e * above)", "(e)"), ("kernels.c", "- load(high + t) * load(s + t)", "+ load(high + t) * load(s + t)"), ("vectors.h", "#include <math.h>", "#error no"),
+    ("prefill.c", "past + i);", "past + i + 1);"), ("prefill.c", "i + 1 - window", "i - window"),
+    ("prefill.c", "*= factor;", "*= 1;"), ("prefill.c", "exp_below(*mine - top)", "exp_below(*mine)"),
+    ("kernels.c", "(e * above)", "(e)"), ("kernels.c", "slots[t] * slot_stride", "t * slot_stride"),
+    ("kernels.c", "- load(high + t) * load(s + t)", "+ load(high + t) * load(s + t)"),
+    ("vectors.h", "#include <math.h>", "#error no"),
 ])
 def test_kernels_that_are_wrong_are_not_used(kernels, monkeypatch, tmp_path, file, right, wrong):
     broken = tmp_path / "broken"
