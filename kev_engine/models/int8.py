@@ -1,6 +1,6 @@
 """int8 weights for a model: its Linear modules, and the embedding that shares its matrix with the output.
 
-A row of numbers that enters is never rounded together with another: its scale is its own (native/products.c), or,
+A row of numbers that enters is never rounded together with another: its scale is its own (native/int8.c), or,
 without the kernels, it is not rounded at all. So no neighbour can move an answer by a bit.
 """
 

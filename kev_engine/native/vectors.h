@@ -13,6 +13,8 @@
 
 #define LANES 8
 #define WIDE 2 /* vectors of rows that pass by together, if there are so many */
+#define SUMS 12 /* vectors of sums that fit the registers beside what they are made of */
+#define BLOCK_BYTES (1 << 20) /* of rows that pass by while a strip of weights stays in the first-level cache */
 #define WORTH_SHARING 65536 /* numbers; fewer are done before a second thread has woken up */
 typedef float vec __attribute__((vector_size(4 * LANES), aligned(4)));
 typedef int32_t vec_i32 __attribute__((vector_size(4 * LANES)));
