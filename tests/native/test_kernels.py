@@ -282,7 +282,7 @@ def test_without_a_compiler_the_reason_is_told(monkeypatch, tmp_path):
     ("products.c", "+ (bias ? bias[c] : 0.0f);", "+ 1;"),
     ("int8.c", ", w.scale[at]);", ", 1);"), ("int8.c", ", w.base[at]);", ", 0);"),
     ("int8.c", "* worth[r] +", "* worth[0] +"), ("int8.c", "(c * w.groups * PAIRS + p)", "(w.groups * PAIRS + p)"),
-    ("int8.c", "sums[g * width + r]", "sums[g * width]"), ("int8.c", "] = q[t];", "] = q[0];"),
+    ("int8.c", "sums[g * width + r]", "sums[g * width]"), ("int8.c", "to[t] = from[t];", "to[t] = from[0];"),
     ("kernels.c", "* hidden[u];\n                *(vec", "* hidden[0];\n                *(vec"),
     ("kernels.c", "void attend_f32", "void attend_f33"), ("kernels.c", "* factor * weight[t];", "* factor;"),
     ("prefill.c", "past + i);", "past + i + 1);"), ("prefill.c", "i + 1 - window", "i - window"),
