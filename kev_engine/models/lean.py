@@ -1,4 +1,4 @@
-"""Imports transformers without torch's compiler and tensors of several machines: 2 s of a start that uses neither.
+"""Imports transformers without torch's compiler and tensors of several machines, of which a start uses neither.
 
 transformers marks a few of its functions for the compiler, takes one class from a file beside it, and reads its own
 parts for several machines wherever torch was built for them.

@@ -1,5 +1,7 @@
 /* Attention of many new tokens of one sequence, by blocks of keys with a running softmax (Milakov and Gimelshein 2018,
-   arXiv:1805.02867; Dao et al. 2022, arXiv:2205.14135). A lane is a query, so no sum is ever shared. */
+   arXiv:1805.02867; Dao et al. 2022, arXiv:2205.14135). A lane is a query, so no sum is ever shared.
+
+   Who reads whom is said in isolation/mask.py; this carries it out for one sequence, and is held to the dense oracle. */
 
 #include "vectors.h"
 
