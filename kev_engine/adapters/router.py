@@ -33,11 +33,13 @@ from kev_engine.adapters.bank import Bank, Joint, Stack
 from kev_engine.adapters.pool import AdapterPool
 from kev_engine.adapters.settings import output_embedding
 from kev_engine.native.kernels import Kernels
+from kev_engine.native.layers import Adapting, Columns
 
 LONG_RUN = 32
 """A run of one adapter of at least so many tokens is a piece of its own."""
 
 Ids = npt.NDArray[np.int32]
+Apply = Callable[[torch.Tensor, torch.Tensor, "Grouping"], None]
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +70,20 @@ class Grouping:
 
     num_rows: int
     pieces: tuple[Piece, ...]
+
+    @cached_property
+    def spans(self) -> torch.Tensor | None:
+        """`[num_rows, 2]`, each row's own columns; None where a long run is better done by products of its own."""
+        found = torch.zeros(self.num_rows, 2, dtype=torch.int64)
+        for piece in self.pieces:
+            rows = piece.rows or slice(None)
+            if piece.spans is not None:
+                found[rows] = piece.spans
+            elif piece.columns is not None and len(found[rows]) < LONG_RUN:
+                found[rows] = torch.tensor([piece.columns.start, piece.columns.stop])
+            else:
+                return None
+        return found
 
 
 def group(
@@ -202,9 +218,10 @@ class Router:
         joined = {id(stack) for joint in bank.joints.values() for stack, _ in joint.parts}
         for name, stack in bank.stacks.items():
             if id(stack) not in joined:
-                self._hook(name, partial(apply, stack, kernels=self._kernels))
+                self._hook(name, partial(apply, stack, kernels=self._kernels), [(stack.a, stack.b, 0)])
         for name, joint in bank.joints.items():
-            self._hook(name, partial(apply_joint, joint, kernels=self._kernels))
+            columns = [(stack.a, stack.b, where.start) for stack, where in joint.parts]
+            self._hook(name, partial(apply_joint, joint, kernels=self._kernels), columns)
 
     def detach(self) -> None:
         """Take the hooks out of the model; the next step with adapters puts them in again."""
@@ -212,21 +229,37 @@ class Router:
             handle.remove()
         self._handles = []
 
-    def _hook(self, name: str, apply_to: Callable[[torch.Tensor, torch.Tensor, Grouping], None]) -> None:
+    def rows(self, is_head: bool) -> Grouping | None:
+        """The grouping of the rows that enter an adapted module in this step; None outside of one."""
+        return self._head_rows if is_head else self._rows
+
+    def _hook(self, name: str, apply_to: Apply, columns: Columns) -> None:
         module = self._model.get_submodule(name)
-        is_head, is_lookup = module is self._head, isinstance(module, nn.Embedding)
+        hook = AdapterHook(self, module is self._head, isinstance(module, nn.Embedding), apply_to, columns)
+        self._handles.append(module.register_forward_hook(hook))
 
-        def add(module: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
-            grouping = self._head_rows if is_head else self._rows
-            if grouping is None:
-                return
-            y = output.view(-1, output.shape[-1])  # [T, out]
-            x = inputs[0].reshape(-1) if is_lookup else inputs[0].reshape(-1, inputs[0].shape[-1])  # [T] or [T, in]
-            if len(x) != grouping.num_rows:
-                raise RuntimeError(f"{len(x)} rows entered an adapted module but the step has {grouping.num_rows}")
-            apply_to(x, y, grouping)
 
-        self._handles.append(module.register_forward_hook(add))
+class AdapterHook(Adapting):
+    """Adds to what a module gave what its rows get from their adapters."""
+
+    def __init__(self, router: Router, is_head: bool, is_lookup: bool, apply_to: Apply, columns: Columns) -> None:
+        super().__init__(columns)
+        self._router, self._is_head, self._is_lookup, self._apply_to = router, is_head, is_lookup, apply_to
+
+    @property
+    def spans(self) -> torch.Tensor | None:
+        grouping = self._router.rows(self._is_head)
+        return None if grouping is None else grouping.spans
+
+    def __call__(self, module: nn.Module, inputs: tuple[torch.Tensor, ...], output: torch.Tensor) -> None:
+        grouping = self._router.rows(self._is_head)
+        if grouping is None:
+            return
+        y = output.view(-1, output.shape[-1])  # [T, out]
+        x = inputs[0].reshape(-1) if self._is_lookup else inputs[0].reshape(-1, inputs[0].shape[-1])  # [T] or [T, in]
+        if len(x) != grouping.num_rows:
+            raise RuntimeError(f"{len(x)} rows entered an adapted module but the step has {grouping.num_rows}")
+        self._apply_to(x, y, grouping)
 
 
 def attach(model: nn.Module, pool: AdapterPool, kernels: Kernels | None = None) -> Router:

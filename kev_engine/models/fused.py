@@ -6,15 +6,17 @@ known here; prepare.py tries it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
 from torch import nn
 from torch.nn.functional import silu
 
+from kev_engine.models.norm import OneStepNorm
 from kev_engine.models.products import Joined
 from kev_engine.native.kernels import Kernels
+from kev_engine.native.layers import Adapting, LayerKernel, LayerWeights, Norm, Weights
 
 QKV, GATE_UP = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
 Forward = Callable[..., Any]
@@ -50,27 +52,40 @@ class FusedAttention:
         self, hidden_states: torch.Tensor, position_embeddings: Any = None, attention_mask: Any = None,
         cache: Any = None, **keywords: Any,
     ) -> tuple[torch.Tensor, None]:
-        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
         module = self.module
-        attend = ALL_ATTENTION_FUNCTIONS.get(module.config._attn_implementation)
-        if cache is not None or attend is None:
-            # transformers' own cache, or the eager attention, which only the original knows.
+        if not self.is_own(cache):
             given = {"position_embeddings": position_embeddings, "attention_mask": attention_mask, "cache": cache}
             return self.original(hidden_states, **given, **keywords)  # type: ignore[no-any-return]
         batch, num_tokens, _ = hidden_states.shape
         heads = module.qkv_proj(hidden_states).view(batch, num_tokens, -1, self.head_dim)
-        rotated, value = heads[:, :, : self.num_rotated], heads[:, :, self.num_rotated :]
+        rotated = heads[:, :, : self.num_rotated]
         if self.norms is not None:
             query, key = rotated[:, :, : self.num_query], rotated[:, :, self.num_query :]
             rotated = torch.cat([self.norms[0](query), self.norms[1](key)], dim=2)
         cos, sin = position_embeddings
-        rotated = rotate(rotated, cos, sin, self.kernels).transpose(1, 2)  # [B, Hq + Hkv, T, D]
-        out, _ = attend(
-            module, rotated[:, : self.num_query], rotated[:, self.num_query :], value.transpose(1, 2), attention_mask,
+        rotated = rotate(rotated, cos, sin, self.kernels)
+        return module.o_proj(self.attend(heads, rotated, attention_mask, keywords)), None
+
+    def is_own(self, cache: Any) -> bool:
+        """Whether the attention is not transformers' own: with its cache, or eager, which only the original knows."""
+        return cache is None and self._function() is not None
+
+    def attend(
+        self, heads: torch.Tensor, rotated: torch.Tensor, attention_mask: Any, keywords: Mapping[str, Any]
+    ) -> torch.Tensor:
+        """What the attention function gives, `[B, T, Hq · D]`, for the values among `heads` `[B, T, Hq + 2 Hkv, D]` and
+        queries and keys, `rotated` `[B, T, Hq + Hkv, D]`."""
+        both, value = rotated.transpose(1, 2), heads[:, :, self.num_rotated :].transpose(1, 2)
+        out, _ = self._function()(
+            self.module, both[:, : self.num_query], both[:, self.num_query :], value, attention_mask,
             **self.constants, **keywords,
         )
-        return module.o_proj(out.reshape(batch, num_tokens, -1)), None
+        return out.flatten(2)  # type: ignore[no-any-return]
+
+    def _function(self) -> Any:
+        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
+        return ALL_ATTENTION_FUNCTIONS.get(self.module.config._attn_implementation)
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, kernels: Kernels | None = None) -> torch.Tensor:
@@ -117,22 +132,83 @@ LAYER = ("input_layernorm", "self_attn", "post_attention_layernorm", "mlp")
 
 
 class FusedLayer:
-    """`h = x + attention(norm(x))`, then `h + mlp(norm(h))`, its four parts called without what surrounds a module."""
+    """`h = x + attention(norm(x))`, then `h + mlp(norm(h))`, its four parts called without what surrounds a module.
 
-    def __init__(self, module: Any) -> None:
+    With kernels, all that stands before the attention is one call and all that stands behind it another, wherever the
+    parts are fused as well and nobody but adapters has hooked a product.
+    """
+
+    def __init__(self, module: Any, kernels: Kernels | None) -> None:
         self.module = module
+        self.kernels = kernels
+        self._kernel: LayerKernel | None = None
 
     @staticmethod
     def can_build(module: nn.Module) -> bool:
         """Whether the module has these parts and no other."""
         return {name for name, _ in module.named_children()} == set(LAYER)
 
-    def __call__(self, hidden_states: torch.Tensor, **keywords: Any) -> torch.Tensor:
+    def __call__(
+        self, hidden_states: torch.Tensor, attention_mask: Any = None, position_embeddings: Any = None,
+        cache: Any = None, **keywords: Any,
+    ) -> torch.Tensor:
         module = self.module
-        mixed, _ = module.self_attn.forward(hidden_states=module.input_layernorm.forward(hidden_states), **keywords)
-        mixed = hidden_states + mixed
+        kernel, adapters = self._kernel_for(hidden_states, cache)
+        if kernel is not None:
+            x, (cos, sin) = hidden_states[0].contiguous(), position_embeddings
+            heads, rotated = kernel.enter(x, cos[0].contiguous(), sin[0].contiguous(), adapters)
+            mixed = module.self_attn.forward.attend(heads[None], rotated[None], attention_mask, keywords)
+            return kernel.leave(x, mixed[0].contiguous(), adapters)[None]
+        given = {"attention_mask": attention_mask, "position_embeddings": position_embeddings, "cache": cache}
+        normed = module.input_layernorm.forward(hidden_states)
+        mixed = hidden_states + module.self_attn.forward(hidden_states=normed, **given, **keywords)[0]
         out: torch.Tensor = mixed + module.mlp.forward(module.post_attention_layernorm.forward(mixed))
         return out
+
+    def _kernel_for(self, x: torch.Tensor, cache: Any) -> tuple[LayerKernel | None, list[Adapting | None]]:
+        """The kernel that can take this call, and the adapters of its four products; None if its parts must."""
+        attention, mlp = self.module.self_attn, self.module.mlp
+        if (
+            self.kernels is None or len(x) != 1 or x.shape[1] > self.kernels.most_rows
+            or not isinstance(attention.forward, FusedAttention) or not attention.forward.is_own(cache)
+            or not isinstance(mlp.forward, FusedFeedForward) or mlp.forward.kernels is None
+        ):
+            return None, []
+        products = attention.qkv_proj, attention.o_proj, mlp.gate_up_proj, mlp.down_proj
+        adapters = _adapters(products, x.shape[1])
+        if adapters is None:
+            return None, []
+        if self._kernel is None or any(
+            product.weight is not known.weight
+            for product, known in zip(products, self._kernel.weights.products, strict=True)
+        ):
+            self._kernel = self._build(products)
+        return self._kernel, adapters
+
+    def _build(self, products: Any) -> LayerKernel | None:
+        """The kernel over the weights as they are now, or None where a part is not what it is made for."""
+        module = self.module
+        head_norms = module.self_attn.forward.norms
+        norms = [module.input_layernorm, module.post_attention_layernorm, *(head_norms or ())]
+        if not all(isinstance(norm, OneStepNorm) for norm in norms):
+            return None
+        assert self.kernels is not None
+        return LayerKernel(self.kernels, LayerWeights(
+            tuple(Weights(product.weight, product.bias, product.groups) for product in products),
+            tuple(Norm(norm.weight, norm.variance_epsilon) for norm in norms), module.self_attn.forward.head_dim,
+        ))
+
+
+def _adapters(products: Iterable[nn.Module], num_rows: int) -> list[Adapting | None] | None:
+    """The adapters of each product in this step; None where one has a hook that only its module can serve."""
+    found: list[Adapting | None] = []
+    for product in products:
+        hooks = [*product._forward_hooks.values(), *product._forward_pre_hooks.values()]
+        for hook in hooks:
+            if len(hooks) > 1 or not isinstance(hook, Adapting) or hook.spans is None or len(hook.spans) != num_rows:
+                return None
+        found.append(hooks[0] if hooks else None)  # type: ignore[arg-type]
+    return found
 
 
 def _is_silu(activation: Callable[[torch.Tensor], torch.Tensor]) -> bool:

@@ -5,9 +5,9 @@ differ by more than TOLERANCE of the largest number, the module stays as it is. 
 their modules.
 
 * products of few rows by the kernels, or weights first (products.py);
-* norms: an RMSNorm in one operator instead of six;
+* norms: an RMSNorm in one operator instead of six (norm.py);
 * attention: query, key and value as one product, rotated together; feed-forward: gate and up as one;
-  layers: their parts called directly (fused.py).
+  layers: two calls, or their parts called directly (fused.py).
 
 `python -m benchmarks.step` measures a step; docs/decisions.md keeps the log of what won and what did not.
 """
@@ -22,10 +22,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.functional import rms_norm
 
 from kev_engine.models.fused import FusedAttention, FusedFeedForward, FusedLayer
 from kev_engine.models.mapping import MappedWeights
+from kev_engine.models.norm import OneStepNorm
 from kev_engine.models.products import LeanLinear
 from kev_engine.native.kernels import Kernels
 
@@ -51,21 +51,6 @@ class Attended:
 
     tensors: tuple[torch.Tensor, ...]
     keywords: dict[str, Any]
-
-
-class OneStepNorm(nn.Module):
-    """An RMSNorm over the same weight in one operator."""
-
-    def __init__(self, weight: nn.Parameter, eps: float, kernels: Kernels | None) -> None:
-        super().__init__()
-        self.weight = weight
-        self.variance_epsilon = eps
-        self.kernels = kernels
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        if self.kernels is not None:
-            return self.kernels.norm(x, self.weight, self.variance_epsilon)
-        return rms_norm(x, self.weight.shape, self.weight, self.variance_epsilon)
 
 
 def prepare(
@@ -100,7 +85,8 @@ class _Preparation:
         self.model.set_attn_implementation(ATTENTION)
         try:
             calls = self._record()
-            for name, module in list(self.model.named_modules()):
+            # What is made of other modules comes after them, so that its proof is of what will run.
+            for name, module in reversed(list(self.model.named_modules())):
                 if module in calls:
                     self._rewrite(name, module, calls[module])
         finally:
@@ -154,7 +140,7 @@ class _Preparation:
             constants = self._constants(module, call)
             forward = FusedAttention(module, constants, self.kernels)
         elif kind is FusedLayer:
-            forward = FusedLayer(module)
+            forward = FusedLayer(module, self.kernels)
         else:
             forward = FusedFeedForward(module, self.kernels)
         if self._is_same(forward, call):

@@ -41,6 +41,7 @@ class Kernels:
     """The compiled kernels. Stateless; safe to call from several threads."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
+        self.library = library
         library.most_rows.restype = INDEX
         self.most_rows = int(library.most_rows())
         """Up to so many rows `product` is faster than the library that torch uses."""

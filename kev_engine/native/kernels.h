@@ -1,0 +1,14 @@
+/* The kernels that layer.c puts together; each is described where it is defined. */
+
+#include <stdint.h>
+
+void product_f32(const float *w, const float *x, float *out, const float *bias, int64_t m, int64_t n, int64_t k,
+                 int threads);
+void product_i8(const int8_t *q, const float *x, float *out, const float *scale, const float *base, const float *bias,
+                int64_t m, int64_t n, int64_t k, int threads);
+void adapt_f32(const float *x, const float *a, const float *b, float *y, const int64_t *spans, int64_t rows, int64_t k,
+               int64_t n, int64_t x_stride, int64_t a_stride, int64_t y_stride, int threads);
+void norm_f32(const float *x, const float *weight, float *out, int64_t rows, int64_t size, float eps, int threads);
+void rotate_f32(const float *x, const float *cosine, const float *sine, float *out, int64_t rows, int64_t heads,
+                int64_t size, int64_t stride, int threads);
+void gate_f32(const float *both, float *out, int64_t rows, int64_t size, int threads);

@@ -1,0 +1,146 @@
+"""LayerKernel: what stands before and behind the attention of a decoder layer, each as one call (layer.c)."""
+
+from __future__ import annotations
+
+import ctypes
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from kev_engine.native.groups import Groups
+from kev_engine.native.kernels import INDEX, POINTER, Kernels
+
+Columns = Sequence[tuple[torch.Tensor, torch.Tensor, int]]
+"""Adapters' matrices a `[in, C]` and b `[C, out]`, and the first column that they add to."""
+
+
+@dataclass(frozen=True, eq=False)
+class Weights:
+    """A product's `weight` `[out, in]`, with `groups` in int8, and its bias."""
+
+    weight: torch.Tensor
+    bias: torch.Tensor | None
+    groups: Groups | None
+
+
+@dataclass(frozen=True, eq=False)
+class Norm:
+    weight: torch.Tensor
+    eps: float
+
+
+@dataclass(frozen=True, eq=False)
+class LayerWeights:
+    """A layer's weights: `products` are those of query, key and value together, of the attention's output, of gate and
+    up together, and down; `norms` those before attention and feed-forward, and where heads have some, a query head's
+    and a key head's."""
+
+    products: tuple[Weights, ...]
+    norms: tuple[Norm, ...]
+    head_dim: int
+
+
+class Adapting(ABC):
+    """The forward hook of a product that adapters add to: what they are, and which rows of this step use which."""
+
+    def __init__(self, columns: Columns) -> None:
+        self.columns = columns
+        self.parts = (_Adapted * len(columns))(*(
+            _Adapted(a.data_ptr(), b.data_ptr(), a.stride(0), first, b.shape[1]) for a, b, first in columns
+        ))
+
+    @property
+    @abstractmethod
+    def spans(self) -> torch.Tensor | None:
+        """`[rows, 2]` as `Kernels.adapt` takes them, or None in a step whose rows are better done otherwise."""
+
+
+NORMS = 4
+"""Of a layer whose heads have norms of their own."""
+
+
+class LayerKernel:
+    """One layer's calls. The tensors it was made of must stay where they are."""
+
+    def __init__(self, kernels: Kernels, weights: LayerWeights) -> None:
+        self.weights = weights
+        self._enter, self._leave = kernels.library.enter_layer, kernels.library.leave_layer
+        self._enter.argtypes = [POINTER] * 8 + [INDEX, ctypes.c_int]
+        self._leave.argtypes = [POINTER] * 6 + [INDEX, ctypes.c_int]
+        self._enter.restype = self._leave.restype = None
+        (width, size), (_, num_mixed) = (product.weight.shape for product in weights.products[:2])
+        self.num_query = num_mixed // weights.head_dim
+        self.num_kv = (width // weights.head_dim - self.num_query) // 2
+        norms = weights.norms if len(weights.norms) == NORMS else (*weights.norms, None, None)
+        self._layer = _Layer(
+            *map(_matrix, weights.products), *(norm and norm.weight.data_ptr() for norm in norms), size,
+            self.num_query, self.num_kv, weights.head_dim, *(norm.eps if norm else 0.0 for norm in norms),
+        )
+
+    def enter(
+        self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, adapters: Sequence[Adapting | None] = ()
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The heads of x, `[T, Hq + 2 Hkv, D]`, and those of queries and keys rotated, `[T, Hq + Hkv, D]`.
+
+        x `[T, hidden]`, `cos` and `sin` `[T, D]`, all contiguous. `adapters` are those of the four products, or none.
+        """
+        head_dim = self.weights.head_dim
+        heads = torch.empty(len(x), self.num_query + 2 * self.num_kv, head_dim)
+        rotated = torch.empty(len(x), self.num_query + self.num_kv, head_dim)
+        added, spans = _adapters(adapters)
+        self._enter(
+            ctypes.byref(self._layer), added, spans, x.data_ptr(), cos.data_ptr(), sin.data_ptr(), heads.data_ptr(),
+            rotated.data_ptr(), len(x), torch.get_num_threads(),
+        )
+        return heads, rotated
+
+    def leave(
+        self, x: torch.Tensor, mixed: torch.Tensor, adapters: Sequence[Adapting | None] = ()
+    ) -> torch.Tensor:
+        """What the layer gives, `[T, hidden]`, for its input x and what its attention gave, `[T, Hq · D]`."""
+        out = torch.empty_like(x)
+        added, spans = _adapters(adapters)
+        self._leave(
+            ctypes.byref(self._layer), added, spans, x.data_ptr(), mixed.data_ptr(), out.data_ptr(), len(x),
+            torch.get_num_threads(),
+        )
+        return out
+
+
+class _Matrix(ctypes.Structure):
+    _fields_ = (*((name, POINTER) for name in ("w", "scale", "base", "bias")), ("n", INDEX), ("k", INDEX))
+
+
+class _Adapted(ctypes.Structure):
+    _fields_ = (("a", POINTER), ("b", POINTER), ("a_stride", INDEX), ("first", INDEX), ("n", INDEX))
+
+
+class _Adapters(ctypes.Structure):
+    _fields_ = (("parts", ctypes.POINTER(_Adapted)), ("count", INDEX))
+
+
+class _Layer(ctypes.Structure):
+    _fields_ = (
+        *((name, _Matrix) for name in ("qkv", "out", "gate_up", "down")),
+        *((name, POINTER) for name in ("norm_in", "norm_out", "q_norm", "k_norm")),
+        *((name, INDEX) for name in ("size", "query_heads", "kv_heads", "head")),
+        *((name, ctypes.c_float) for name in ("eps_in", "eps_out", "eps_q", "eps_k")),
+    )
+
+
+def _matrix(weights: Weights) -> _Matrix:
+    scale, base = (weights.groups.scale, weights.groups.base) if weights.groups else (None, None)
+    tensors = (weights.weight, scale, base, weights.bias)
+    return _Matrix(*(tensor if tensor is None else tensor.data_ptr() for tensor in tensors), *weights.weight.shape)
+
+
+def _adapters(hooks: Sequence[Adapting | None]) -> tuple[ctypes.Array[_Adapters] | None, int | None]:
+    """What layer.c is told of the adapters of four products, and where the rows' spans lie."""
+    spans = next((hook.spans for hook in hooks if hook), None)
+    if spans is None:
+        return None, None
+    return (_Adapters * len(hooks))(
+        *(_Adapters(hook.parts, len(hook.parts)) if hook else _Adapters() for hook in hooks)
+    ), spans.data_ptr()
