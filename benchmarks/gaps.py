@@ -21,6 +21,8 @@ from kev_engine import Engine, EngineConfig, Finished, Question, TextDelta
 
 CAPS = (4096, 256, 128, 64, 32)
 NUM_SHORT, SHORT_TOKENS = 8, 60
+NEW_TOKENS = 512
+"""More than a short question draws while the long prompt enters, and few enough that all fit into memory beside it."""
 LEAD_TOKENS = 12
 """Tokens that each short question has drawn, more or less, when the long one arrives."""
 
@@ -40,7 +42,7 @@ def measure(engine: Engine, cap: int, prompt_tokens: int, seed: int, times: Time
     rng = np.random.default_rng(seed)
     tokens = rng.integers(1000, 40000, (NUM_SHORT, SHORT_TOKENS)).tolist()
     short = [
-        Question(f"s{index}", prompt_token_ids=tuple(row), max_new_tokens=4096, ignore_eos=True)
+        Question(f"s{index}", prompt_token_ids=tuple(row), max_new_tokens=NEW_TOKENS, ignore_eos=True)
         for index, row in enumerate(tokens)
     ]
     long = Question("long", prompt_token_ids=tuple(rng.integers(1000, 40000, prompt_tokens).tolist()), max_new_tokens=1)

@@ -1,10 +1,10 @@
 /* What stands before and behind the attention of a decoder layer, each as one call: between two kernels Python takes
    longer than most of them compute. Every number is the one that the kernels give when they are called one by one. */
 
-#include <math.h>
-#include <stdlib.h>
-
 #include "kernels.h"
+#include "vectors.h"
+
+#define AT_ONCE 256 /* rows that pass through a feed-forward together, so that what it holds of them stays in a cache */
 
 /* A matrix product's weights: w [n, k] in fp32, or, where there is a scale, in whole numbers of 8 bits. */
 typedef struct {
@@ -65,14 +65,17 @@ void enter_layer(const layer *l, const adapters *added, const int64_t *spans, co
                  const float *sine, float *heads, float *rotated, int64_t rows, int threads)
 {
     const int64_t both = l->query_heads + l->kv_heads;
-    float *normed = malloc(sizeof(float) * rows * l->size);
+    float *normed = malloc(sizeof(float) * min(rows, AT_ONCE) * l->size);
     if (!normed) {
         fill_nan(heads, rows * l->qkv.n);
         fill_nan(rotated, rows * both * l->head);
         return;
     }
-    norm_f32(x, l->norm_in, normed, rows, l->size, l->eps_in, threads);
-    multiply(&l->qkv, added, spans, normed, heads, rows, threads);
+    for (int64_t r = 0; r < rows; r += AT_ONCE) {
+        const int64_t some = min(rows - r, AT_ONCE);
+        norm_f32(x + r * l->size, l->norm_in, normed, some, l->size, l->eps_in, threads);
+        multiply(&l->qkv, added, spans + (added ? 2 * r : 0), normed, heads + r * l->qkv.n, some, threads);
+    }
     free(normed);
     for (int64_t r = 0; l->q_norm && r < rows; r++) {
         float *query = heads + r * l->qkv.n, *key = query + l->query_heads * l->head;
@@ -86,19 +89,23 @@ void enter_layer(const layer *l, const adapters *added, const int64_t *spans, co
 void leave_layer(const layer *l, const adapters *added, const int64_t *spans, const float *x, const float *mixed,
                  float *out, int64_t rows, int threads)
 {
-    const int64_t width = l->gate_up.n / 2, count = rows * l->size;
-    float *h = malloc(sizeof(float) * rows * (2 * l->size + 3 * width));
+    const int64_t width = l->gate_up.n / 2, most = min(rows, AT_ONCE);
+    float *h = malloc(sizeof(float) * most * (2 * l->size + 3 * width));
     if (!h) {
-        fill_nan(out, count);
+        fill_nan(out, rows * l->size);
         return;
     }
-    float *normed = h + count, *both = normed + count, *gated = both + 2 * rows * width;
-    multiply(&l->out, added ? added + 1 : NULL, spans, mixed, h, rows, threads);
-    add(x, h, count);
-    norm_f32(h, l->norm_out, normed, rows, l->size, l->eps_out, threads);
-    multiply(&l->gate_up, added ? added + 2 : NULL, spans, normed, both, rows, threads);
-    gate_f32(both, gated, rows, width, threads);
-    multiply(&l->down, added ? added + 3 : NULL, spans, gated, out, rows, threads);
-    add(h, out, count);
+    float *normed = h + most * l->size, *both = normed + most * l->size, *gated = both + 2 * most * width;
+    for (int64_t r = 0; r < rows; r += AT_ONCE) {
+        const int64_t some = min(rows - r, AT_ONCE), *theirs = spans + (added ? 2 * r : 0);
+        float *to = out + r * l->size;
+        multiply(&l->out, added ? added + 1 : NULL, theirs, mixed + r * l->out.k, h, some, threads);
+        add(x + r * l->size, h, some * l->size);
+        norm_f32(h, l->norm_out, normed, some, l->size, l->eps_out, threads);
+        multiply(&l->gate_up, added ? added + 2 : NULL, theirs, normed, both, some, threads);
+        gate_f32(both, gated, some, width, threads);
+        multiply(&l->down, added ? added + 3 : NULL, theirs, gated, to, some, threads);
+        add(h, to, some * l->size);
+    }
     free(h);
 }

@@ -1,0 +1,115 @@
+"""What stands around a layer's attention, in two calls: bit for bit what its kernels give one by one."""
+
+from itertools import product
+
+import pytest
+import torch
+
+from kev_engine.native.groups import round_groups
+from kev_engine.native.layers import Adapting, LayerKernel, LayerWeights, Norm, Weights
+
+SIZE, WIDTH, HEAD, QUERY_HEADS, KV_HEADS = 48, 80, 12, 4, 2
+OUTS_INS = (((QUERY_HEADS + 2 * KV_HEADS) * HEAD, SIZE), (SIZE, QUERY_HEADS * HEAD), (2 * WIDTH, SIZE), (SIZE, WIDTH))
+COLUMNS = 24
+
+
+class Adapters(Adapting):
+    """Adapters of one product, the same in every step."""
+
+    def __init__(self, columns, spans):
+        super().__init__(columns)
+        self._spans = spans
+
+    @property
+    def spans(self):
+        return self._spans
+
+
+def random(*size: int, seed: int) -> torch.Tensor:
+    return torch.randn(*size, generator=torch.Generator().manual_seed(seed))
+
+
+def weights(has_bias: bool, is_int8: bool, has_head_norms: bool) -> LayerWeights:
+    products = []
+    for seed, (outs, ins) in enumerate(OUTS_INS):
+        weight, groups = random(outs, ins, seed=seed) / 5, None
+        if is_int8:
+            weight, groups = round_groups(weight)
+        products.append(Weights(weight, random(outs, seed=seed + 10) if has_bias else None, groups))
+    norms = [Norm(random(SIZE, seed=20), 1e-5), Norm(random(SIZE, seed=21), 1e-3)]
+    if has_head_norms:
+        norms += [Norm(random(HEAD, seed=22), 1e-6), Norm(random(HEAD, seed=23), 1e-2)]
+    return LayerWeights(tuple(products), tuple(norms), HEAD)
+
+
+def adapters(num_rows: int) -> list[Adapters | None]:
+    """Of all products but the attention's output; every third row has none, the others differ."""
+    spans = torch.tensor([[0, 0], [8, 24], [0, 8]])[torch.arange(num_rows) % 3]
+    found: list[Adapters | None] = []
+    for seed, (outs, ins) in enumerate(OUTS_INS):
+        cuts = (0, outs // 2) if seed % 2 == 0 else (0,)  # a joint product has the adapters of its parts
+        widths = [end - start for start, end in zip(cuts, (*cuts[1:], outs), strict=True)]
+        found.append(None if seed == 1 else Adapters([
+            (random(ins, COLUMNS + 5, seed=30 + seed)[:, :COLUMNS], random(COLUMNS, width, seed=40 + first), first)
+            for first, width in zip(cuts, widths, strict=True)
+        ], spans))
+    return found
+
+
+def multiply(kernels, weights, x, adapters):
+    if weights.groups is None:
+        y = kernels.product(x, weights.weight, weights.bias)
+    else:
+        y = kernels.product_int8(x, weights.weight, weights.groups.scale, weights.groups.base, weights.bias)
+    for a, b, first in adapters.columns if adapters else ():
+        kernels.adapt(x, a, b, y[:, first : first + b.shape[1]], adapters.spans)
+    return y
+
+
+@pytest.mark.parametrize(
+    ("has_bias", "is_int8", "has_head_norms", "has_adapters"), [*product([False, True], repeat=4)]
+)
+def test_two_calls_give_the_bits_of_the_kernels_one_by_one(kernels, has_bias, is_int8, has_head_norms, has_adapters):
+    given = weights(has_bias, is_int8, has_head_norms)
+    layer = LayerKernel(kernels, given)
+    for num_rows in (1, 2, 8, 9, 33, 300):  # the last are more than pass through together
+        x, mixed = random(num_rows, SIZE, seed=1), random(num_rows, QUERY_HEADS * HEAD, seed=2)
+        cos, sin = random(num_rows, HEAD, seed=3), random(num_rows, HEAD, seed=4)
+        added = adapters(num_rows) if has_adapters else [None] * 4
+        norm_in, norm_out, *head_norms = given.norms
+
+        normed = kernels.norm(x, norm_in.weight, norm_in.eps)
+        heads = multiply(kernels, given.products[0], normed, added[0]).view(num_rows, -1, HEAD)
+        query, key, value = heads.split([QUERY_HEADS, KV_HEADS, KV_HEADS], 1)
+        if head_norms:
+            query, key = (
+                kernels.norm(part.contiguous(), norm.weight, norm.eps)
+                for part, norm in zip((query, key), head_norms, strict=True)
+            )
+        rotated = kernels.rotate(torch.cat([query, key], 1), cos, sin)
+        found_heads, found_rotated = layer.enter(x, cos, sin, added)
+        assert torch.equal(found_heads[:, -KV_HEADS:], value)
+        assert torch.equal(found_rotated, rotated)
+
+        h = x + multiply(kernels, given.products[1], mixed, added[1])
+        normed = kernels.norm(h, norm_out.weight, norm_out.eps)
+        gated = kernels.gate(multiply(kernels, given.products[2], normed, added[2]))
+        assert torch.equal(layer.leave(x, mixed, added), h + multiply(kernels, given.products[3], gated, added[3]))
+
+
+def test_a_row_is_the_same_whoever_stands_beside_it(kernels):
+    """Poison in one row stays there, through both calls and under adapters."""
+    layer, added = LayerKernel(kernels, weights(True, False, True)), adapters(9)
+    x, mixed = random(9, SIZE, seed=1), random(9, QUERY_HEADS * HEAD, seed=2)
+    cos, sin = random(9, HEAD, seed=3), random(9, HEAD, seed=4)
+
+    def all_given(x, mixed):
+        return *layer.enter(x, cos, sin, added), layer.leave(x, mixed, added)
+
+    right = all_given(x, mixed)
+    x, mixed = x.clone(), mixed.clone()
+    x[4], mixed[4] = float("nan"), float("nan")
+    for before, after in zip(right, all_given(x, mixed), strict=True):
+        assert after[4].isnan().all()
+        rest = torch.arange(9) != 4
+        assert torch.equal(before[rest], after[rest])
