@@ -91,14 +91,27 @@ def board(cards: tuple[CardValues, ...], shared: tuple[SharedValues, ...] = ()) 
     return Board(dict(zip(CARD_IDS, cards, strict=False)), shared)
 
 
-def to_json(board: Board) -> str:
-    """The board for the browser; fields at their default are left out."""
+def to_json(board: Board, filling: int = 0) -> str:
+    """The board for the browser; fields at their default are left out.
+
+    `filling` counts how often the server filled the cards; the browser sends it back with what became of them.
+    """
     cards = [
         {"id": letter, **{name: getattr(card, name) for name in FIELDS if getattr(card, name) != getattr(_BLANK, name)}}
         for letter, card in board.cards.items()
     ]
     shared = [{"name": one.name, "text": one.text, "system": one.system} for one in board.shared]
-    return json.dumps({"cards": cards, "shared": shared}, ensure_ascii=False)
+    numbered = {"filling": filling} if filling else {}
+    return json.dumps({"cards": cards, "shared": shared, **numbered}, ensure_ascii=False)
+
+
+def filling(text: str) -> int:
+    """Which filling of the cards became the board that the browser sent; 0 for those that the page came with."""
+    try:
+        found = json.loads(text)["filling"]
+    except (TypeError, ValueError, KeyError, RecursionError):
+        return 0
+    return found if isinstance(found, int) else 0
 
 
 def from_json(text: str) -> Board:

@@ -18,7 +18,8 @@ from torch.nn.functional import linear, rms_norm, scaled_dot_product_attention, 
 
 from kev_engine.config import cache_home
 from kev_engine.models.products import product
-from kev_engine.native.kernels import load_kernels
+from kev_engine.native.kernels import Kernels, load_kernels
+from kev_engine.native.layers import LayerKernel, LayerWeights, Norm, Weights
 
 HIDDEN, WIDE, HEADS, KV_HEADS, SIZE, KEYS = 576, 1536, 9, 3, 64, 288
 ROWS = (1, 8, 32, 2074)
@@ -61,12 +62,38 @@ def main() -> None:
             ) for row in range(8)
         ],
     )
-    print("| what | kernel, ms | torch, ms | torch by kernel |\n|---|---|---|---|")
+    for rows in MANY:
+        pairs[f"layer but its attention, {rows} rows, against its kernels one by one"] = _layer(kernels, rows)
+    print("| what | kernel, ms | instead, ms | instead by kernel |\n|---|---|---|---|")
     for name, pair in pairs.items():
         spent = [[_milliseconds(run) for run in pair] for _ in range(rounds + 1)][1:]
         ours, theirs = (median(column) for column in zip(*spent, strict=True))
         ratio = median(there / here for here, there in spent)
         print(f"| {name} | {ours:.3f} | {theirs:.3f} | {ratio:.2f} |", flush=True)
+
+
+def _layer(kernels: Kernels, rows: int) -> tuple[Callable[[], object], Callable[[], object]]:
+    """What stands around a layer's attention, in two calls and kernel by kernel."""
+    heads = HEADS + 2 * KV_HEADS
+    sizes = ((heads * SIZE, HIDDEN), (HIDDEN, HEADS * SIZE), (2 * WIDE, HIDDEN), (HIDDEN, WIDE))
+    qkv, out, gate_up, down = (torch.randn(size) / 20 for size in sizes)
+    norm = Norm(torch.ones(HIDDEN), 1e-5)
+    weights = tuple(Weights(weight, None, None) for weight in (qkv, out, gate_up, down))
+    layer = LayerKernel(kernels, LayerWeights(weights, (norm, norm), SIZE))
+    x, mixed, cos = torch.randn(rows, HIDDEN), torch.randn(rows, HEADS * SIZE), torch.randn(rows, SIZE)
+
+    def together() -> None:
+        layer.enter(x, cos, cos)
+        layer.leave(x, mixed)
+
+    def one_by_one() -> None:
+        together = kernels.product(kernels.norm(x, norm.weight, norm.eps), qkv).view(rows, heads, SIZE)
+        kernels.rotate(together[:, : HEADS + KV_HEADS], cos, cos)
+        h = x + kernels.product(mixed, out)
+        both = kernels.product(kernels.norm(h, norm.weight, norm.eps), gate_up)
+        h + kernels.product(kernels.gate(both), down)
+
+    return together, one_by_one
 
 
 def _milliseconds(run: Callable[[], object]) -> float:

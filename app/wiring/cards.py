@@ -27,13 +27,13 @@ def wire(
     fill = partial(filled, panel, handlers)
 
     def choose(key: str, state: Session) -> dict[Any, Any]:
-        if state.stream is not None:
+        if state.is_running:
             return {panel.note: render.sentence_line("error.running", state.language)}
         state.preset = key
         return fill(state, presets(handlers.engine.adapters.names())[key].board, render.note(key, state.language))
 
     def load(state: Session, event: gr.EventData) -> dict[Any, Any]:
-        if state.stream is not None:
+        if state.is_running:
             return {panel.note: render.sentence_line("error.running", state.language)}
         found = handlers.question_file(event._data.get("name"), event._data.get("text"))
         note = render.imported(found, state.language)
@@ -57,5 +57,6 @@ def filled(
 ) -> dict[Any, Any]:
     """The tab with these cards and no run."""
     changes = updates(panel, handlers.clear(state))
-    changes[panel.board]["value"] = board.to_json(cards)
+    state.filling += 1
+    changes[panel.board]["value"] = board.to_json(cards, state.filling)
     return {**changes, panel.note: note, panel.cell: ""}

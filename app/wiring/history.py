@@ -60,7 +60,7 @@ def wire(
         opened = state.history.opened
         if opened is None:
             return {}
-        if state.stream is not None:
+        if state.is_running:
             return {panel.note: line(say(state.language, "error.running"), is_mistake=True)}
         note = line(say(state.language, "history.reopened", at=when(opened.record.at)))
         filled = cards.filled(runs, run_handlers, state, opened.record.board, note)

@@ -32,30 +32,40 @@ def _wire_runs(page: Page, panel: RunPanel, handlers: RunHandlers) -> None:
         return {panel.run: gr.update(interactive=not is_busy), panel.audit: gr.update(interactive=not is_busy),
                 panel.stop: gr.update(interactive=is_busy)}
 
-    def start(state: Session, changes: Iterator[Change]) -> Iterator[dict[Any, Any]]:
-        if state.stream is not None:
-            yield {panel.note: render.sentence_line("error.running", state.language)}
+    def start(state: Session, text: str, changes: Iterator[Change]) -> Iterator[dict[Any, Any]]:
+        refusal = "error.running" if state.is_running else _outdated(state, text)
+        if refusal:
+            yield {panel.note: render.sentence_line(refusal, state.language)}
             return
-        yield {**busy(True), panel.cell: ""}
-        yield from (updates(panel, change) for change in changes)
+        state.is_starting = True
+        try:
+            yield {**busy(True), panel.cell: ""}
+            for change in changes:
+                state.is_starting = state.is_starting and state.stream is None
+                yield updates(panel, change)
+        finally:
+            state.is_starting = False
         yield busy(False)
 
     def run(state: Session, text: str) -> Iterator[dict[Any, Any]]:
-        yield from start(state, handlers.run(state, board.from_json(text)))
+        yield from start(state, text, handlers.run(state, board.from_json(text)))
 
     def alone(state: Session, text: str, event: gr.EventData) -> Iterator[dict[Any, Any]]:
-        yield from start(state, handlers.run(state, board.from_json(text).only(_letter(event))))
+        yield from start(state, text, handlers.run(state, board.from_json(text).only(_letter(event))))
 
     def again(state: Session, text: str, event: gr.EventData) -> Iterator[dict[Any, Any]]:
-        yield from start(state, handlers.run(state, handlers.again(state, board.from_json(text), _letter(event))))
+        yield from start(state, text, handlers.run(state, handlers.again(state, board.from_json(text), _letter(event))))
 
     def sweep(state: Session, text: str, event: gr.EventData) -> Iterator[dict[Any, Any]]:
-        yield from start(state, handlers.sweep(state, board.from_json(text), _letter(event)))
+        yield from start(state, text, handlers.sweep(state, board.from_json(text), _letter(event)))
 
     def look(state: Session, text: str) -> dict[Any, Any]:
         return updates(panel, handlers.look(state, board.from_json(text).shows_tokens))
 
     def audit(state: Session, text: str) -> Iterator[dict[Any, Any]]:
+        if refusal := _outdated(state, text):
+            yield {panel.note: render.sentence_line(refusal, state.language)}
+            return
         yield busy(True)
         yield from (updates(panel, change) for change in handlers.audit(state, board.from_json(text)))
         yield busy(False)
@@ -73,6 +83,11 @@ def _wire_runs(page: Page, panel: RunPanel, handlers: RunHandlers) -> None:
     panel.audit.click(audit, **every)
     panel.stop.click(Session.stop, page.session, None, queue=False, **QUIET)
     panel.mask.click(cell, page.session, panel.cell, queue=False, **QUIET)
+
+
+def _outdated(state: Session, text: str) -> str:
+    """The refusal of cards that others took the place of while they were on their way here; empty where none did."""
+    return "error.cards_replaced" if board.filling(text) < state.filling else ""
 
 
 def _letter(event: gr.EventData) -> str:

@@ -52,6 +52,12 @@ window.kev = (() => {
     });
   };
 
+  // Kept where it is chosen: Gradio tells its own listeners of a change only a moment later, and the page may be gone then.
+  document.addEventListener("change", (event) => {
+    const chosen = event.target.closest("#language") && event.target.value;
+    if (chosen in window.kevCatalogue) keep(LANGUAGE, chosen);
+  });
+
   const showTheme = (theme) => {
     document.body.classList.toggle("dark", theme === "dark");
     document.documentElement.style.colorScheme = theme;

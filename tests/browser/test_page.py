@@ -96,6 +96,15 @@ def test_no_tab_is_wider_than_the_screen(visit, tmp_path: Path, width, locale, s
         assert page.evaluate("document.documentElement.scrollWidth") <= width, tab
 
 
+def test_a_language_is_kept_the_moment_it_is_chosen(visit):
+    """Also by somebody who loads the page again at once."""
+    page = visit().page
+    page.locator("#language label", has_text="中文").click()
+    page.reload()
+    expect(page.locator("html")).to_have_attribute("lang", ZH)
+    expect(page.locator("#run")).to_contain_text(say(ZH, "run"))
+
+
 def test_the_first_minute_and_the_keys(visit):
     page = visit().page
     step = page.locator("#tour p")

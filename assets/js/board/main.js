@@ -149,7 +149,7 @@ function clearCard(card) {
 
 function clearAll() {
   remember();
-  board = { cards: [blank(LETTERS[0])], shared: [] };
+  board = { ...board, cards: [blank(LETTERS[0])], shared: [] };
   for (const letter of LETTERS) answers[letter] = null;
   changed();
 }
@@ -160,7 +160,7 @@ function remember() {
 
 function undo() {
   const now = JSON.stringify(board);
-  board = JSON.parse(before);
+  board = { ...JSON.parse(before), filling: board.filling };
   before = now;
   changed();
 }
