@@ -164,8 +164,8 @@ def test_a_load_is_cancelled_by_any_tab_and_the_old_model_answers_on(live, hub):
     handlers, before = ModelHandlers(live, live.config), live.current
     assert handlers.cancel() is None
     first = handlers.choose("hf:owner/tiny")
-    told = next(step for step in first if step.key == "model.downloading" and step.facts["done"])
-    assert 0 < told.facts["done"] < told.facts["total"]
+    # Until the weights' size is known, the total is that of the small files, which may all be there already.
+    next(step for step in first if step.key == "model.downloading" and 0 < step.facts["done"] < step.facts["total"])
     [refused] = handlers.choose(str(hub.repositories["owner/tiny"]))
     assert refused.code == "model_loading"
     assert handlers.cancel().key == "model.cancelling"

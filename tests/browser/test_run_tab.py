@@ -219,32 +219,6 @@ def test_a_card_is_dragged_by_its_head_and_goes_back_where_it_is_let_go_elsewher
     assert order() == ["B", "A", "C", "D"], "what is seen is not what the cards hold"
 
 
-@pytest.mark.parametrize("button", ["run", "audit"])
-def test_cards_that_are_being_replaced_are_not_run(page, button):
-    """Both pressed before the server has answered: no answer to the old cards may come to stand under the new."""
-    page.evaluate(f"for (const id of ['preset-shared', '{button}']) document.getElementById(id).click()")
-    expect(page.locator("#shared-card-0 .readers")).to_have_text("read by A B C")
-    expect(page.locator("#note .mistake")).to_contain_text("replaced just before")
-    expect(page.locator("#run")).to_be_enabled()
-    assert page.locator(".answer .text").count() == 0
-    page.click(".tools-line .undo")  # the old cards again, and now they are meant
-    for letter in "ABCD":
-        fill(page, letter, max_new_tokens="1")
-    page.click("#run")
-    wait_until_done(page)
-    assert page.locator(".answer .text").count() == 4
-
-
-def test_a_run_that_was_asked_for_keeps_its_cards(page):
-    """The other order: the cards stay, and it is said why."""
-    page.evaluate("for (const id of ['run', 'preset-shared']) document.getElementById(id).click()")
-    expect(page.locator("#note .mistake")).to_contain_text("A run is going on")
-    page.click("#stop")
-    wait_until_done(page)
-    assert page.locator("#shared-card-0").count() == 0
-    assert page.locator(".answer .text").count() == 4
-
-
 def test_thirty_two_questions_answer_in_one_run(page):
     upload(page, ".tools-line .import", "many.csv", "question,max_new_tokens\n" + "Hello,1\n" * 32)
     expect(page.locator(".card")).to_have_count(32)
