@@ -30,8 +30,8 @@ class Session:
     view: RunView = field(default_factory=RunView)
     stream: RunStream | None = None
     audit: AuditStream | None = None
-    is_starting: bool = False
-    """Whether a run was asked for whose stream does not exist yet."""
+    is_busy: bool = False
+    """Whether a run or an audit is under way, from the moment it was asked for until the page shows its end."""
     shows_tokens: bool = False
     filling: int = 0
     """How often the cards were filled by the server: what the browser sends of an earlier filling is out of date."""
@@ -46,11 +46,6 @@ class Session:
     """What was said about the engine itself: a model that is loaded, a new default temperature."""
     model: str = ""
     """The digest of the model whose tokens the views hold."""
-
-    @property
-    def is_running(self) -> bool:
-        """Whether a run is under way, from the moment it was asked for."""
-        return self.is_starting or self.stream is not None
 
     def meet(self, model: str) -> None:
         """Another model answers: its tokenizer gives the token ids of earlier runs other texts, so they are dropped."""

@@ -171,5 +171,5 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "error.last_card": ("The last card stays.", "最后一张卡片会保留。"),
     "error.cards_replaced": ("These cards were replaced just before; look at the new ones and press again.",
                              "这些卡片刚刚被换掉；请看一下新的卡片，再按一次。"),
-    "error.running": ("A run is going on; stop it first.", "正在运行，请先停止。"),
+    "error.running": ("A run or an audit is going on; stop it first.", "正在运行或审计，请先停止。"),
 }

@@ -27,13 +27,13 @@ def wire(
     fill = partial(filled, panel, handlers)
 
     def choose(key: str, state: Session) -> dict[Any, Any]:
-        if state.is_running:
+        if state.is_busy:
             return {panel.note: render.sentence_line("error.running", state.language)}
         state.preset = key
         return fill(state, presets(handlers.engine.adapters.names())[key].board, render.note(key, state.language))
 
     def load(state: Session, event: gr.EventData) -> dict[Any, Any]:
-        if state.is_running:
+        if state.is_busy:
             return {panel.note: render.sentence_line("error.running", state.language)}
         found = handlers.question_file(event._data.get("name"), event._data.get("text"))
         note = render.imported(found, state.language)

@@ -60,7 +60,7 @@ def wire(
         opened = state.history.opened
         if opened is None:
             return {}
-        if state.is_running:
+        if state.is_busy:
             return {panel.note: line(say(state.language, "error.running"), is_mistake=True)}
         note = line(say(state.language, "history.reopened", at=when(opened.record.at)))
         filled = cards.filled(runs, run_handlers, state, opened.record.board, note)

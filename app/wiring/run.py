@@ -32,43 +32,39 @@ def _wire_runs(page: Page, panel: RunPanel, handlers: RunHandlers) -> None:
         return {panel.run: gr.update(interactive=not is_busy), panel.audit: gr.update(interactive=not is_busy),
                 panel.stop: gr.update(interactive=is_busy)}
 
-    def start(state: Session, text: str, changes: Iterator[Change]) -> Iterator[dict[Any, Any]]:
-        refusal = "error.running" if state.is_running else _outdated(state, text)
+    def start(
+        state: Session, text: str, changes: Iterator[Change], *emptied: gr.HTML
+    ) -> Iterator[dict[Any, Any]]:
+        refusal = "error.running" if state.is_busy else _outdated(state, text)
         if refusal:
             yield {panel.note: render.sentence_line(refusal, state.language)}
             return
-        state.is_starting = True
+        state.is_busy = True
         try:
-            yield {**busy(True), panel.cell: ""}
-            for change in changes:
-                state.is_starting = state.is_starting and state.stream is None
-                yield updates(panel, change)
+            yield {**busy(True), **dict.fromkeys(emptied, "")}
+            yield from (updates(panel, change) for change in changes)
         finally:
-            state.is_starting = False
+            state.is_busy = False
         yield busy(False)
 
     def run(state: Session, text: str) -> Iterator[dict[Any, Any]]:
-        yield from start(state, text, handlers.run(state, board.from_json(text)))
+        yield from start(state, text, handlers.run(state, board.from_json(text)), panel.cell)
 
     def alone(state: Session, text: str, event: gr.EventData) -> Iterator[dict[Any, Any]]:
-        yield from start(state, text, handlers.run(state, board.from_json(text).only(_letter(event))))
+        yield from start(state, text, handlers.run(state, board.from_json(text).only(_letter(event))), panel.cell)
 
     def again(state: Session, text: str, event: gr.EventData) -> Iterator[dict[Any, Any]]:
-        yield from start(state, text, handlers.run(state, handlers.again(state, board.from_json(text), _letter(event))))
+        once_more = handlers.again(state, board.from_json(text), _letter(event))
+        yield from start(state, text, handlers.run(state, once_more), panel.cell)
 
     def sweep(state: Session, text: str, event: gr.EventData) -> Iterator[dict[Any, Any]]:
-        yield from start(state, text, handlers.sweep(state, board.from_json(text), _letter(event)))
+        yield from start(state, text, handlers.sweep(state, board.from_json(text), _letter(event)), panel.cell)
 
     def look(state: Session, text: str) -> dict[Any, Any]:
         return updates(panel, handlers.look(state, board.from_json(text).shows_tokens))
 
     def audit(state: Session, text: str) -> Iterator[dict[Any, Any]]:
-        if refusal := _outdated(state, text):
-            yield {panel.note: render.sentence_line(refusal, state.language)}
-            return
-        yield busy(True)
-        yield from (updates(panel, change) for change in handlers.audit(state, board.from_json(text)))
-        yield busy(False)
+        yield from start(state, text, handlers.audit(state, board.from_json(text)))
 
     def cell(state: Session, event: gr.EventData) -> str:
         row = event._data.get("row")

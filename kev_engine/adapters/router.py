@@ -66,10 +66,11 @@ class Piece:
 
 @dataclass(frozen=True)
 class Grouping:
-    """The pieces of a row of `num_rows` tokens."""
+    """The pieces of a row of `num_rows` tokens; a run of one adapter of `long_run` tokens is a piece of its own."""
 
     num_rows: int
     pieces: tuple[Piece, ...]
+    long_run: int
 
     @cached_property
     def spans(self) -> torch.Tensor | None:
@@ -79,7 +80,7 @@ class Grouping:
             rows = piece.rows or slice(None)
             if piece.spans is not None:
                 found[rows] = piece.spans
-            elif piece.columns is not None and len(found[rows]) < LONG_RUN:
+            elif piece.columns is not None and len(found[rows]) < self.long_run:
                 found[rows] = torch.tensor([piece.columns.start, piece.columns.stop])
             else:
                 return None
@@ -117,7 +118,7 @@ def group(
         if adapter:
             pieces.append(Piece(slice(start, end), columns[adapter]))
     close()
-    return Grouping(total, tuple(pieces))
+    return Grouping(total, tuple(pieces), long_run)
 
 
 def apply(

@@ -16,7 +16,16 @@ from torch.nn.functional import silu
 from kev_engine.models.norm import OneStepNorm
 from kev_engine.models.products import Joined
 from kev_engine.native.kernels import Kernels
-from kev_engine.native.layers import Adapting, LayerKernel, LayerWeights, Norm, Weights
+from kev_engine.native.layers import (
+    NO_ADAPTERS,
+    Adapting,
+    LayerAdapters,
+    LayerKernel,
+    LayerWeights,
+    Norm,
+    Weights,
+    layer_adapters,
+)
 
 QKV, GATE_UP = ("q_proj", "k_proj", "v_proj"), ("gate_proj", "up_proj")
 Forward = Callable[..., Any]
@@ -165,7 +174,7 @@ class FusedLayer:
         out: torch.Tensor = mixed + module.mlp.forward(module.post_attention_layernorm.forward(mixed))
         return out
 
-    def _kernel_for(self, x: torch.Tensor, cache: Any) -> tuple[LayerKernel | None, list[Adapting | None]]:
+    def _kernel_for(self, x: torch.Tensor, cache: Any) -> tuple[LayerKernel | None, LayerAdapters]:
         """The kernel that can take this call, and the adapters of its four products; None if its parts must."""
         attention, mlp = self.module.self_attn, self.module.mlp
         if (
@@ -173,11 +182,11 @@ class FusedLayer:
             or not isinstance(attention.forward, FusedAttention) or not attention.forward.is_own(cache)
             or not isinstance(mlp.forward, FusedFeedForward) or mlp.forward.kernels is None
         ):
-            return None, []
+            return None, NO_ADAPTERS
         products = attention.qkv_proj, attention.o_proj, mlp.gate_up_proj, mlp.down_proj
         adapters = _adapters(products, x.shape[1])
         if adapters is None:
-            return None, []
+            return None, NO_ADAPTERS
         if self._kernel is None or any(
             product.weight is not known.weight
             for product, known in zip(products, self._kernel.weights.products, strict=True)
@@ -199,7 +208,7 @@ class FusedLayer:
         ))
 
 
-def _adapters(products: Iterable[nn.Module], num_rows: int) -> list[Adapting | None] | None:
+def _adapters(products: Iterable[nn.Module], num_rows: int) -> LayerAdapters | None:
     """The adapters of each product in this step; None where one has a hook that only its module can serve."""
     found: list[Adapting | None] = []
     for product in products:
@@ -208,7 +217,7 @@ def _adapters(products: Iterable[nn.Module], num_rows: int) -> list[Adapting | N
             if len(hooks) > 1 or not isinstance(hook, Adapting) or hook.spans is None or len(hook.spans) != num_rows:
                 return None
         found.append(hooks[0] if hooks else None)  # type: ignore[arg-type]
-    return found
+    return layer_adapters(found)
 
 
 def _is_silu(activation: Callable[[torch.Tensor], torch.Tensor]) -> bool:

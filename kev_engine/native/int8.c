@@ -5,6 +5,7 @@
 
 #include <omp.h>
 
+#include "kernels.h"
 #include "vectors.h"
 
 #define GROUP 32

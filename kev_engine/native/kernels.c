@@ -1,6 +1,7 @@
 /* What a step spends its time in beside products: attention of lone tokens, adapters, norms, rotations,
    gates. */
 
+#include "kernels.h"
 #include "vectors.h"
 
 /* Each row's adapter: y += (x a) b over the columns spans[2 r] … spans[2 r + 1] - 1 of the stack, a multiple of LANES, and

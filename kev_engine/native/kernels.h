@@ -1,4 +1,4 @@
-/* The kernels that layer.c puts together; each is described where it is defined. */
+/* The kernels that layer.c puts together; each is described where it is defined, and held to what stands here. */
 
 #include <stdint.h>
 

@@ -41,7 +41,6 @@ class Kernels:
     """The compiled kernels. Stateless; safe to call from several threads."""
 
     def __init__(self, library: ctypes.CDLL) -> None:
-        self.library = library
         library.most_rows.restype = INDEX
         self.most_rows = int(library.most_rows())
         """Up to so many rows `product` is faster than the library that torch uses."""
@@ -72,6 +71,12 @@ class Kernels:
         self._gate = library.gate_f32
         self._gate.argtypes = [POINTER] * 2 + [INDEX] * 2 + [INT]
         self._gate.restype = None
+
+        self.enter_layer, self.leave_layer = library.enter_layer, library.leave_layer
+        """What `LayerKernel` calls."""
+        self.enter_layer.argtypes = [POINTER] * 8 + [INDEX, INT]
+        self.leave_layer.argtypes = [POINTER] * 6 + [INDEX, INT]
+        self.enter_layer.restype = self.leave_layer.restype = None
 
     def product(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         """`x Wᵀ + bias`, `[..., out]`, for fp32 rows; `weight` `[out, in]` fp32, contiguous."""

@@ -27,6 +27,8 @@ class Weights:
 
 @dataclass(frozen=True, eq=False)
 class Norm:
+    """An RMSNorm's weight, and what its mean of squares is raised by."""
+
     weight: torch.Tensor
     eps: float
 
@@ -57,6 +59,16 @@ class Adapting(ABC):
         """`[rows, 2]` as `Kernels.adapt` takes them, or None in a step whose rows are better done otherwise."""
 
 
+@dataclass(frozen=True, eq=False)
+class LayerAdapters:
+    """The adapters of a layer's four products in one step, as layer.c takes them; the hooks own what it points to."""
+
+    hooks: tuple[Adapting | None, ...] = ()
+    parts: ctypes.Array[_Adapters] | None = None
+    spans: torch.Tensor | None = None
+
+
+NO_ADAPTERS = LayerAdapters()
 NORMS = 4
 """Of a layer whose heads have norms of their own."""
 
@@ -66,45 +78,38 @@ class LayerKernel:
 
     def __init__(self, kernels: Kernels, weights: LayerWeights) -> None:
         self.weights = weights
-        self._enter, self._leave = kernels.library.enter_layer, kernels.library.leave_layer
-        self._enter.argtypes = [POINTER] * 8 + [INDEX, ctypes.c_int]
-        self._leave.argtypes = [POINTER] * 6 + [INDEX, ctypes.c_int]
-        self._enter.restype = self._leave.restype = None
+        self._kernels = kernels
         (width, size), (_, num_mixed) = (product.weight.shape for product in weights.products[:2])
         self.num_query = num_mixed // weights.head_dim
         self.num_kv = (width // weights.head_dim - self.num_query) // 2
         norms = weights.norms if len(weights.norms) == NORMS else (*weights.norms, None, None)
         self._layer = _Layer(
-            *map(_matrix, weights.products), *(norm and norm.weight.data_ptr() for norm in norms), size,
+            *map(_matrix, weights.products), *(_pointer(norm.weight if norm else None) for norm in norms), size,
             self.num_query, self.num_kv, weights.head_dim, *(norm.eps if norm else 0.0 for norm in norms),
         )
 
     def enter(
-        self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, adapters: Sequence[Adapting | None] = ()
+        self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, added: LayerAdapters = NO_ADAPTERS
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """The heads of x, `[T, Hq + 2 Hkv, D]`, and those of queries and keys rotated, `[T, Hq + Hkv, D]`.
 
-        x `[T, hidden]`, `cos` and `sin` `[T, D]`, all contiguous. `adapters` are those of the four products, or none.
+        x `[T, hidden]`, `cos` and `sin` `[T, D]`, all contiguous.
         """
         head_dim = self.weights.head_dim
         heads = torch.empty(len(x), self.num_query + 2 * self.num_kv, head_dim)
         rotated = torch.empty(len(x), self.num_query + self.num_kv, head_dim)
-        added, spans = _adapters(adapters)
-        self._enter(
-            ctypes.byref(self._layer), added, spans, x.data_ptr(), cos.data_ptr(), sin.data_ptr(), heads.data_ptr(),
-            rotated.data_ptr(), len(x), torch.get_num_threads(),
+        self._kernels.enter_layer(
+            ctypes.byref(self._layer), added.parts, _pointer(added.spans), x.data_ptr(), cos.data_ptr(), sin.data_ptr(),
+            heads.data_ptr(), rotated.data_ptr(), len(x), torch.get_num_threads(),
         )
         return heads, rotated
 
-    def leave(
-        self, x: torch.Tensor, mixed: torch.Tensor, adapters: Sequence[Adapting | None] = ()
-    ) -> torch.Tensor:
+    def leave(self, x: torch.Tensor, mixed: torch.Tensor, added: LayerAdapters = NO_ADAPTERS) -> torch.Tensor:
         """What the layer gives, `[T, hidden]`, for its input x and what its attention gave, `[T, Hq · D]`."""
         out = torch.empty_like(x)
-        added, spans = _adapters(adapters)
-        self._leave(
-            ctypes.byref(self._layer), added, spans, x.data_ptr(), mixed.data_ptr(), out.data_ptr(), len(x),
-            torch.get_num_threads(),
+        self._kernels.leave_layer(
+            ctypes.byref(self._layer), added.parts, _pointer(added.spans), x.data_ptr(), mixed.data_ptr(),
+            out.data_ptr(), len(x), torch.get_num_threads(),
         )
         return out
 
@@ -133,14 +138,17 @@ class _Layer(ctypes.Structure):
 def _matrix(weights: Weights) -> _Matrix:
     scale, base = (weights.groups.scale, weights.groups.base) if weights.groups else (None, None)
     tensors = (weights.weight, scale, base, weights.bias)
-    return _Matrix(*(tensor if tensor is None else tensor.data_ptr() for tensor in tensors), *weights.weight.shape)
+    return _Matrix(*map(_pointer, tensors), *weights.weight.shape)
 
 
-def _adapters(hooks: Sequence[Adapting | None]) -> tuple[ctypes.Array[_Adapters] | None, int | None]:
-    """What layer.c is told of the adapters of four products, and where the rows' spans lie."""
+def layer_adapters(hooks: Sequence[Adapting | None]) -> LayerAdapters:
+    """The adapters of four products, each by its hook or None, all of one step."""
     spans = next((hook.spans for hook in hooks if hook), None)
     if spans is None:
-        return None, None
-    return (_Adapters * len(hooks))(
-        *(_Adapters(hook.parts, len(hook.parts)) if hook else _Adapters() for hook in hooks)
-    ), spans.data_ptr()
+        return NO_ADAPTERS
+    parts = [_Adapters(hook.parts, len(hook.parts)) if hook else _Adapters() for hook in hooks]
+    return LayerAdapters(tuple(hooks), (_Adapters * len(parts))(*parts), spans)
+
+
+def _pointer(tensor: torch.Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()

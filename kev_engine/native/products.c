@@ -3,6 +3,7 @@
    A lane is a row of x and a sum runs along its row, so no sum is ever shared, and what is read of w again and again, a
    strip of columns, stays in the first-level cache. */
 
+#include "kernels.h"
 #include "vectors.h"
 
 #define LINE 16 /* numbers in a cache line */

@@ -27,10 +27,3 @@ def test_only_an_earlier_filling_is_refused():
     assert [_outdated(state, board.to_json(CARDS, number)) for number in (0, 1, 2, 3)] == [
         "error.cards_replaced", "error.cards_replaced", "", ""
     ]
-
-
-def test_a_run_is_under_way_from_the_moment_it_is_asked_for():
-    state = Session(preset="")
-    assert not state.is_running
-    state.is_starting = True
-    assert state.is_running

@@ -219,6 +219,27 @@ def test_a_card_is_dragged_by_its_head_and_goes_back_where_it_is_let_go_elsewher
     assert order() == ["B", "A", "C", "D"], "what is seen is not what the cards hold"
 
 
+@pytest.mark.parametrize("action", ["run", "audit"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_nothing_comes_to_stand_under_other_cards(page, action, is_first):
+    """Both are pressed before the server has answered either. It may take them in any order, but what it took second is
+    refused: either the new cards stand there with nothing beside them, or the old ones with what was asked for."""
+    pressed = [action, "preset-shared"] if is_first else ["preset-shared", action]
+    page.evaluate(f"for (const id of {json.dumps(pressed)}) document.getElementById(id).click()")
+    page.wait_for_function("document.querySelector('#shared-card-0') || document.querySelector('#note .mistake')")
+    is_replaced = page.locator("#shared-card-0").count() == 1
+    if not is_replaced and "replaced just before" in page.locator("#note .mistake").inner_text():
+        page.wait_for_selector("#shared-card-0")  # the refusal came before the cards
+        is_replaced = True
+    page.wait_for_timeout(1500)
+    assert page.locator("#shared-card-0").count() == int(is_replaced)
+    page.evaluate("document.getElementById('stop').click()")
+    expect(page.locator("#run")).to_be_enabled(timeout=60_000)
+    if is_replaced:
+        assert page.locator(".answer .text").count() == 0
+        assert page.locator("#verdict .proofs").count() == 0
+
+
 def test_thirty_two_questions_answer_in_one_run(page):
     upload(page, ".tools-line .import", "many.csv", "question,max_new_tokens\n" + "Hello,1\n" * 32)
     expect(page.locator(".card")).to_have_count(32)

@@ -8,7 +8,6 @@ from kev_engine.models.int8 import use_int8
 from kev_engine.models.prepare import prepare
 from kev_engine.native.layers import LayerKernel
 from tests.models.tiny import tiny_model
-from tests.native.test_kernels import compiled_from  # noqa: F401 – a fixture
 
 FAMILIES = ("llama", "qwen2", "qwen3", "mistral")
 
@@ -95,7 +94,7 @@ def test_without_kernels_the_parts_are_called(calls):
     ("theirs, mixed + r * l->out.k, h", "theirs, x, h"), ("        add(h, to, some * l->size);\n", ""),
     ("norm_f32(h, l->norm_out", "norm_f32(x, l->norm_out"),
 ])
-def test_a_layer_that_is_wrong_is_not_used(compiled_from, right, wrong):  # noqa: F811
+def test_a_layer_that_is_wrong_is_not_used(compiled_from, right, wrong):
     """The kernels themselves are right, so they load; the proof of the layer sees that what they make is wrong."""
     broken = compiled_from("layer.c", right, wrong)
     model = tiny_model("llama", "sdpa")

@@ -2,14 +2,12 @@
 
 import shutil
 from itertools import product
-from pathlib import Path
 
 import pytest
 import torch
 
 from kev_engine.config import EngineConfig
 from kev_engine.errors import InvalidField
-from kev_engine.native import kernels as module
 from kev_engine.native.groups import round_groups
 from kev_engine.native.kernels import NoKernels, load_kernels
 from kev_engine.runtime.budget import pick_kernels
@@ -275,24 +273,6 @@ def test_without_a_compiler_the_reason_is_told(monkeypatch, tmp_path):
         pick_kernels("native", tmp_path, torch.device("cpu"), torch.float32)
     with pytest.raises(InvalidField, match="auto, native, torch"):
         pick_kernels("fast", tmp_path, torch.device("cpu"), torch.float32)
-
-
-@pytest.fixture
-def compiled_from(monkeypatch, tmp_path):
-    """Kernels compiled from these sources with one text in another's place, in a hurry: the test waits for each."""
-    monkeypatch.setattr(module, "FLAGS", tuple("-O0" if flag == "-O3" else flag for flag in module.FLAGS))
-    monkeypatch.setattr(module, "SOURCES", sources := tmp_path / "sources")
-    sources.mkdir()
-    for source in Path(module.__file__).parent.glob("*.[ch]"):
-        (sources / source.name).write_text(source.read_text())
-
-    def load(file: str, right: str, wrong: str):
-        text = (sources / file).read_text()
-        assert right in text
-        (sources / file).write_text(text.replace(right, wrong))
-        return load_kernels(tmp_path)
-
-    return load
 
 
 def test_kernels_that_are_right_are_used_however_they_were_compiled(kernels, compiled_from):

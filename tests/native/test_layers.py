@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kev_engine.native.groups import round_groups
-from kev_engine.native.layers import Adapting, LayerKernel, LayerWeights, Norm, Weights
+from kev_engine.native.layers import Adapting, LayerKernel, LayerWeights, Norm, Weights, layer_adapters
 
 SIZE, WIDTH, HEAD, QUERY_HEADS, KV_HEADS = 48, 80, 12, 4, 2
 OUTS_INS = (((QUERY_HEADS + 2 * KV_HEADS) * HEAD, SIZE), (SIZE, QUERY_HEADS * HEAD), (2 * WIDTH, SIZE), (SIZE, WIDTH))
@@ -66,40 +66,56 @@ def multiply(kernels, weights, x, adapters):
     return y
 
 
+def are_equal(broken, kernels, given: LayerWeights, num_rows: int, has_adapters: bool) -> bool:
+    """Whether the two calls of `broken` give the bits that `kernels` give one by one."""
+    layer = LayerKernel(broken, given)
+    x, mixed = random(num_rows, SIZE, seed=1), random(num_rows, QUERY_HEADS * HEAD, seed=2)
+    cos, sin = random(num_rows, HEAD, seed=3), random(num_rows, HEAD, seed=4)
+    hooks = adapters(num_rows) if has_adapters else [None] * 4
+    norm_in, norm_out, *head_norms = given.norms
+
+    normed = kernels.norm(x, norm_in.weight, norm_in.eps)
+    heads = multiply(kernels, given.products[0], normed, hooks[0]).view(num_rows, -1, HEAD)
+    query, key, value = heads.split([QUERY_HEADS, KV_HEADS, KV_HEADS], 1)
+    if head_norms:
+        query, key = (
+            kernels.norm(part.contiguous(), norm.weight, norm.eps)
+            for part, norm in zip((query, key), head_norms, strict=True)
+        )
+    rotated = kernels.rotate(torch.cat([query, key], 1), cos, sin)
+    h = x + multiply(kernels, given.products[1], mixed, hooks[1])
+    normed = kernels.norm(h, norm_out.weight, norm_out.eps)
+    gated = kernels.gate(multiply(kernels, given.products[2], normed, hooks[2]))
+    right = h + multiply(kernels, given.products[3], gated, hooks[3])
+
+    found_heads, found_rotated = layer.enter(x, cos, sin, layer_adapters(hooks))
+    found = found_heads[:, -KV_HEADS:], found_rotated, layer.leave(x, mixed, layer_adapters(hooks))
+    return all(map(torch.equal, found, (value, rotated, right)))
+
+
 @pytest.mark.parametrize(
     ("has_bias", "is_int8", "has_head_norms", "has_adapters"), [*product([False, True], repeat=4)]
 )
 def test_two_calls_give_the_bits_of_the_kernels_one_by_one(kernels, has_bias, is_int8, has_head_norms, has_adapters):
-    given = weights(has_bias, is_int8, has_head_norms)
-    layer = LayerKernel(kernels, given)
     for num_rows in (1, 2, 8, 9, 33, 300):  # the last are more than pass through together
-        x, mixed = random(num_rows, SIZE, seed=1), random(num_rows, QUERY_HEADS * HEAD, seed=2)
-        cos, sin = random(num_rows, HEAD, seed=3), random(num_rows, HEAD, seed=4)
-        added = adapters(num_rows) if has_adapters else [None] * 4
-        norm_in, norm_out, *head_norms = given.norms
+        assert are_equal(kernels, kernels, weights(has_bias, is_int8, has_head_norms), num_rows, has_adapters), num_rows
 
-        normed = kernels.norm(x, norm_in.weight, norm_in.eps)
-        heads = multiply(kernels, given.products[0], normed, added[0]).view(num_rows, -1, HEAD)
-        query, key, value = heads.split([QUERY_HEADS, KV_HEADS, KV_HEADS], 1)
-        if head_norms:
-            query, key = (
-                kernels.norm(part.contiguous(), norm.weight, norm.eps)
-                for part, norm in zip((query, key), head_norms, strict=True)
-            )
-        rotated = kernels.rotate(torch.cat([query, key], 1), cos, sin)
-        found_heads, found_rotated = layer.enter(x, cos, sin, added)
-        assert torch.equal(found_heads[:, -KV_HEADS:], value)
-        assert torch.equal(found_rotated, rotated)
 
-        h = x + multiply(kernels, given.products[1], mixed, added[1])
-        normed = kernels.norm(h, norm_out.weight, norm_out.eps)
-        gated = kernels.gate(multiply(kernels, given.products[2], normed, added[2]))
-        assert torch.equal(layer.leave(x, mixed, added), h + multiply(kernels, given.products[3], gated, added[3]))
+@pytest.mark.parametrize(("right", "wrong"), [
+    ("spans + (added ? 2 * r : 0), normed", "spans, normed"),
+    ("*theirs = spans + (added ? 2 * r : 0);", "*theirs = spans;"),
+    ("added ? added + 3 : NULL", "NULL"), ("out + part->first, spans", "out, spans"),
+    ("l->q_norm && r < rows; r++", "l->q_norm && r < 1; r++"),
+])
+def test_a_layer_that_is_wrong_gives_other_bits(kernels, compiled_from, right, wrong):
+    """What no model's proof sees, because it runs without adapters and with a few rows: these tests do."""
+    broken = compiled_from("layer.c", right, wrong)
+    assert not are_equal(broken, kernels, weights(True, False, True), 300, True)
 
 
 def test_a_row_is_the_same_whoever_stands_beside_it(kernels):
     """Poison in one row stays there, through both calls and under adapters."""
-    layer, added = LayerKernel(kernels, weights(True, False, True)), adapters(9)
+    layer, added = LayerKernel(kernels, weights(True, False, True)), layer_adapters(adapters(9))
     x, mixed = random(9, SIZE, seed=1), random(9, QUERY_HEADS * HEAD, seed=2)
     cos, sin = random(9, HEAD, seed=3), random(9, HEAD, seed=4)
 
