@@ -40,11 +40,13 @@ def take(browser: Browser, scheme: str, path: Path) -> None:
     page = context.new_page()
     page.goto(f"http://127.0.0.1:{PORT}")
     page.wait_for_selector("#mask canvas[data-version]")
+    page.click("#tour .dismiss")
     page.click("#run")
     expect(page.locator("#summary .meta")).to_be_visible(timeout=120_000)
     page.click("#audit")
     expect(page.locator("#verdict .ok")).to_be_visible(timeout=120_000)
     expect(page.locator("#run")).to_be_enabled()
+    page.evaluate("scrollTo(0, 0)")
     page.screenshot(path=path)
     context.close()
 
