@@ -97,16 +97,16 @@ INLINE void lay_whole(const float *x, whole_rows out, int64_t m, int64_t k, int6
     }
 }
 
-/* `count` numbers of 8 bits as such of 16. */
+/* A group of 8 bits, of which `count` numbers are there, as one of 16; what it lacks is zero. */
 INLINE void widen(const int8_t *from, int16_t *to, int64_t count)
 {
     int64_t t = 0;
 #ifdef __AVX2__
-    for (; t + 16 <= count; t += 16)
+    for (; t < GROUP && t + 16 <= count; t += 16)
         _mm256_storeu_si256((__m256i *)(to + t), _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)(from + t))));
 #endif
-    for (; t < count; t++)
-        to[t] = from[t];
+    for (; t < GROUP; t++)
+        to[t] = t < count ? from[t] : 0;
 }
 
 /* Both numbers of each lane's pair times those of one pair, summed. */
@@ -121,34 +121,44 @@ INLINE vec_i32 pair_products(vec_i32 lanes, const int16_t *pair)
 #endif
 }
 
-/* Columns of out: `cols` rows of weights, from column j on, in a strip of 16 bits [cols, groups * GROUP], against one
-   panel, `vectors` wide, of which `live` rows count. */
-INLINE void tile_i8(const int16_t *strip, grouped w, int64_t j, const int32_t *panel, const float *sums,
+/* Columns of out: `cols` rows of weights, from column j on, in a strip of 16 bits [groups, cols, GROUP], against one
+   panel, `vectors` wide, of which `live` rows count. The first panel to pass by lays out the strip. */
+INLINE void tile_i8(int16_t *strip, grouped w, int64_t j, int64_t k, const int32_t *panel, const float *sums,
                     const float *worth, float *out, int64_t n, int64_t live, const int cols, const int vectors,
-                    const float *bias)
+                    const int is_first, const float *bias)
 {
+    const int8_t *q = w.q + j * k;
     vec total[SUMS];
     _Pragma("GCC unroll 16") for (int i = 0; i < cols * vectors; i++)
         total[i] = (vec){0};
     for (int64_t g = 0; g < w.groups; g++) {
         vec_i32 acc[SUMS];
+        if (is_first)
+            for (int c = 0; c < cols; c++) {
+                widen(q + c * k + g * GROUP, strip + c * GROUP, k - g * GROUP);
+                if (c % 2 == 0) /* a line of the columns that come next */
+                    __builtin_prefetch(q + cols * k + (g * cols + c) * GROUP);
+            }
         _Pragma("GCC unroll 16") for (int i = 0; i < cols * vectors; i++)
             acc[i] = (vec_i32){0};
-        for (int64_t p = g * PAIRS; p < (g + 1) * PAIRS; p++) {
+        for (int p = 0; p < PAIRS; p++) {
             vec_i32 mine[WIDE];
             _Pragma("GCC unroll 2") for (int v = 0; v < vectors; v++)
-                mine[v] = (vec_i32)load((const float *)panel + (p * vectors + v) * LANES);
+                mine[v] = (vec_i32)load((const float *)panel + v * LANES);
             _Pragma("GCC unroll 16") for (int c = 0; c < cols; c++)
                 _Pragma("GCC unroll 2") for (int v = 0; v < vectors; v++)
-                    acc[c * vectors + v] += pair_products(mine[v], strip + (c * w.groups * PAIRS + p) * 2);
+                    acc[c * vectors + v] += pair_products(mine[v], strip + c * GROUP + 2 * p);
+            panel += vectors * LANES;
         }
+        strip += cols * GROUP;
         _Pragma("GCC unroll 16") for (int c = 0; c < cols; c++)
             _Pragma("GCC unroll 2") for (int v = 0; v < vectors; v++) {
                 const int i = c * vectors + v;
                 const int64_t at = (j + c) * w.groups + g;
                 total[i] = add_product(total[i], __builtin_convertvector(acc[i], vec), w.scale[at]);
-                total[i] = add_product(total[i], load(sums + (g * vectors + v) * LANES), w.base[at]);
+                total[i] = add_product(total[i], load(sums + v * LANES), w.base[at]);
             }
+        sums += vectors * LANES;
     }
     float done[SUMS * LANES];
     _Pragma("GCC unroll 16") for (int i = 0; i < cols * vectors; i++)
@@ -162,23 +172,19 @@ INLINE void tile_i8(const int16_t *strip, grouped w, int64_t j, const int32_t *p
 INLINE void strip_i8(grouped w, int64_t j, whole_rows x, float *out, int64_t from, int64_t to, int64_t k, int64_t n,
                      const int cols, const int vectors, const float *bias, int16_t *strip)
 {
-    const int64_t pairs = w.groups * PAIRS;
-    for (int64_t c = 0; c < cols; c++) {
-        const int8_t *q = w.q + (j + c) * k;
-        for (int64_t t = 0; t < k; t += 4 * LINE)
-            __builtin_prefetch(q + cols * k + t); /* the columns that come next */
-        widen(q, strip + c * pairs * 2, k);
-        for (int64_t t = k; t < pairs * 2; t++)
-            strip[c * pairs * 2 + t] = 0;
-    }
     for (int64_t i = from; i < to; i += ROWS) {
         const int64_t live = min(to - i, ROWS);
-        const int32_t *panel = x.pairs + i * pairs;
+        const int32_t *panel = x.pairs + i * w.groups * PAIRS;
         const float *sums = x.sums + i * w.groups, *worth = x.worth + i, *added = bias ? bias + j : NULL;
-        if (vectors == 1 || live <= LANES)
-            tile_i8(strip, w, j, panel, sums, worth, out + i * n + j, n, live, cols, 1, added);
+        float *to_here = out + i * n + j;
+        if (vectors == 1)
+            tile_i8(strip, w, j, k, panel, sums, worth, to_here, n, live, cols, 1, 1, added);
+        else if (live <= LANES)
+            tile_i8(strip, w, j, k, panel, sums, worth, to_here, n, live, cols, 1, i == from, added);
+        else if (i == from)
+            tile_i8(strip, w, j, k, panel, sums, worth, to_here, n, live, cols, WIDE, 1, added);
         else
-            tile_i8(strip, w, j, panel, sums, worth, out + i * n + j, n, live, cols, WIDE, added);
+            tile_i8(strip, w, j, k, panel, sums, worth, to_here, n, live, cols, WIDE, 0, added);
     }
 }
 
