@@ -56,12 +56,16 @@ def missing_capabilities(backend: AttentionBackend, needs: frozenset[str]) -> st
 
 @dataclass(frozen=True, eq=False)
 class Execution:
-    """One step under way: what `plan=` carries through the model's forward to every attention layer."""
+    """One step under way: what `plan=` carries through the model's forward to every attention layer.
+
+    `rows_read` `[R]`: the rows that somebody reads behind the last layer; None for all.
+    """
 
     backend: AttentionBackend
     storage: KVStorage
     slots: torch.Tensor
     state: Any
+    rows_read: torch.Tensor | None = None
 
 
 def attention_forward(

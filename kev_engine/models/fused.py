@@ -6,7 +6,7 @@ known here; prepare.py tries it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -38,8 +38,11 @@ class FusedAttention:
     """
 
     def __init__(self, module: Any, constants: Mapping[str, Any], kernels: Kernels | None) -> None:
+        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
+
         self.module = module
         self.original: Forward = module.forward
+        self.functions = ALL_ATTENTION_FUNCTIONS
         self.constants = constants
         self.head_dim = int(module.head_dim)
         self.joined = Joined({name: getattr(module, name) for name in QKV}, kernels)
@@ -92,9 +95,7 @@ class FusedAttention:
         return out.flatten(2)  # type: ignore[no-any-return]
 
     def _function(self) -> Any:
-        from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-
-        return ALL_ATTENTION_FUNCTIONS.get(self.module.config._attn_implementation)
+        return self.functions.get(self.module.config._attn_implementation)
 
 
 def rotate(x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, kernels: Kernels | None = None) -> torch.Tensor:
@@ -144,11 +145,15 @@ class FusedLayer:
     """`h = x + attention(norm(x))`, then `h + mlp(norm(h))`, its four parts called without what surrounds a module.
 
     With kernels, all that stands before the attention is one call and all that stands behind it another, wherever the
-    parts are fused as well and nobody but adapters has hooked a product.
+    parts are fused as well and nobody but adapters has hooked a product. The last layer of a step then computes what
+    stands behind it for the rows that somebody reads, and gives zeros for the others.
     """
 
     def __init__(self, module: Any, kernels: Kernels | None) -> None:
         self.module = module
+        self.attention, self.mlp = module.self_attn, module.mlp
+        index, config = getattr(self.attention, "layer_idx", None), getattr(self.attention, "config", None)
+        self.is_last = index is not None and index + 1 == getattr(config, "num_hidden_layers", None)
         self.kernels = kernels
         self._kernel: LayerKernel | None = None
 
@@ -166,24 +171,35 @@ class FusedLayer:
         if kernel is not None:
             x, (cos, sin) = hidden_states[0].contiguous(), position_embeddings
             heads, rotated = kernel.enter(x, cos[0].contiguous(), sin[0].contiguous(), adapters)
-            mixed = module.self_attn.forward.attend(heads[None], rotated[None], attention_mask, keywords)
-            return kernel.leave(x, mixed[0].contiguous(), adapters)[None]
+            mixed = self.attention.forward.attend(heads[None], rotated[None], attention_mask, keywords)[0]
+            rows = self._rows_read(len(x), keywords.get("plan"))
+            if rows is None:
+                return kernel.leave(x, mixed.contiguous(), adapters)[None]
+            out = torch.zeros_like(x)
+            out[rows] = kernel.leave(x[rows], mixed[rows], adapters.of(rows))
+            return out[None]
         given = {"attention_mask": attention_mask, "position_embeddings": position_embeddings, "cache": cache}
         normed = module.input_layernorm.forward(hidden_states)
-        mixed = hidden_states + module.self_attn.forward(hidden_states=normed, **given, **keywords)[0]
-        out: torch.Tensor = mixed + module.mlp.forward(module.post_attention_layernorm.forward(mixed))
-        return out
+        mixed = hidden_states + self.attention.forward(hidden_states=normed, **given, **keywords)[0]
+        return mixed + self.mlp.forward(module.post_attention_layernorm.forward(mixed))  # type: ignore[no-any-return]
+
+    def _rows_read(self, num_rows: int, plan: Any) -> torch.Tensor | None:
+        """The rows of the last layer that somebody reads; None for all of them."""
+        rows = plan.rows_read if self.is_last and plan is not None else None
+        return None if rows is None or len(rows) == num_rows else rows
 
     def _kernel_for(self, x: torch.Tensor, cache: Any) -> tuple[LayerKernel | None, LayerAdapters]:
         """The kernel that can take this call, and the adapters of its four products; None if its parts must."""
-        attention, mlp = self.module.self_attn, self.module.mlp
+        attention, mlp = self.attention.forward, self.mlp.forward
         if (
             self.kernels is None or len(x) != 1 or x.shape[1] > self.kernels.most_rows
-            or not isinstance(attention.forward, FusedAttention) or not attention.forward.is_own(cache)
-            or not isinstance(mlp.forward, FusedFeedForward) or mlp.forward.kernels is None
+            or not isinstance(attention, FusedAttention) or not attention.is_own(cache)
+            or not isinstance(mlp, FusedFeedForward) or mlp.kernels is None
         ):
             return None, NO_ADAPTERS
-        products = attention.qkv_proj, attention.o_proj, mlp.gate_up_proj, mlp.down_proj
+        # Not by their names: a module looks for those in three places.
+        inner, outer = self.attention._modules, self.mlp._modules
+        products = inner["qkv_proj"], inner["o_proj"], outer["gate_up_proj"], outer["down_proj"]
         adapters = _adapters(products, x.shape[1])
         if adapters is None:
             return None, NO_ADAPTERS
@@ -197,19 +213,21 @@ class FusedLayer:
     def _build(self, products: Any) -> LayerKernel | None:
         """The kernel over the weights as they are now, or None where a part is not what it is made for."""
         module = self.module
-        head_norms = module.self_attn.forward.norms
+        head_norms = self.attention.forward.norms
         norms = [module.input_layernorm, module.post_attention_layernorm, *(head_norms or ())]
         if not all(isinstance(norm, OneStepNorm) for norm in norms):
             return None
         assert self.kernels is not None
         return LayerKernel(self.kernels, LayerWeights(
             tuple(Weights(product.weight, product.bias, product.groups) for product in products),
-            tuple(Norm(norm.weight, norm.variance_epsilon) for norm in norms), module.self_attn.forward.head_dim,
+            tuple(Norm(norm.weight, norm.variance_epsilon) for norm in norms), self.attention.forward.head_dim,
         ))
 
 
-def _adapters(products: Iterable[nn.Module], num_rows: int) -> LayerAdapters | None:
+def _adapters(products: Sequence[nn.Module], num_rows: int) -> LayerAdapters | None:
     """The adapters of each product in this step; None where one has a hook that only its module can serve."""
+    if not any(product._forward_hooks or product._forward_pre_hooks for product in products):
+        return NO_ADAPTERS
     found: list[Adapting | None] = []
     for product in products:
         hooks = [*product._forward_hooks.values(), *product._forward_pre_hooks.values()]

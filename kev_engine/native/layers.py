@@ -67,6 +67,10 @@ class LayerAdapters:
     parts: ctypes.Array[_Adapters] | None = None
     spans: torch.Tensor | None = None
 
+    def of(self, rows: torch.Tensor) -> LayerAdapters:
+        """Those of some of the rows, `[R]`."""
+        return self if self.spans is None else LayerAdapters(self.hooks, self.parts, self.spans[rows])
+
 
 NO_ADAPTERS = LayerAdapters()
 NORMS = 4

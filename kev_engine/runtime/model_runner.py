@@ -33,19 +33,25 @@ class ModelRunner:
     device: torch.device
 
     @torch.inference_mode()
-    def run(self, plan: StepPlan, storage: KVStorage) -> torch.Tensor:
-        """Execute the plan on this storage and return the logits `[R, V]` of its sampled rows."""
+    def run(self, plan: StepPlan, storage: KVStorage, decode_all: bool = False) -> torch.Tensor:
+        """Execute the plan on this storage and return the logits `[R, V]` of its sampled rows.
+
+        Of the other rows the last layer need not give what nobody reads; `decode_all` if somebody does.
+        """
         for copy in plan.copies:
             storage.copy_block(copy.source, copy.target, copy.num_tokens)
         state = self.backend.prepare(plan, storage, self.windows)
-        execution = Execution(self.backend, storage, self._tensor(plan.slot_mapping), state)
+        sampled = self._tensor(plan.sample_rows)
+        execution = Execution(
+            self.backend, storage, self._tensor(plan.slot_mapping), state, None if decode_all else sampled
+        )
         with self.router.step(plan.adapter_ids, plan.sample_rows):
             output = self.model(
                 input_ids=self._tensor(plan.input_ids)[None],
                 position_ids=self._tensor(plan.position_ids)[None],
                 plan=execution,
                 use_cache=False,
-                logits_to_keep=self._tensor(plan.sample_rows),
+                logits_to_keep=sampled,
             )
         logits: torch.Tensor = output.logits[0]  # [R, V]
         return logits
@@ -62,7 +68,7 @@ class ModelRunner:
         decoder: Any = self.model.get_decoder()  # type: ignore[operator]
         handle = decoder.register_forward_hook(lambda module, inputs, output: decoded.append(output))
         try:
-            logits = self.run(plan, storage)
+            logits = self.run(plan, storage, decode_all=True)
         finally:
             handle.remove()
         scores: list[float] = []

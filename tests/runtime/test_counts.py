@@ -1,15 +1,20 @@
 """What a run costs, in counts and never in seconds: forwards, tokens in each, operators of a decode step."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile
 
 from kev_engine.config import EngineConfig
+from kev_engine.models.fused import FusedLayer
+from kev_engine.native.layers import LayerKernel
 from kev_engine.runtime.engine import Engine
 from kev_engine.runtime.events import Step
 from kev_engine.schema import Question
 from tests.models.tiny import tiny_folder
+from tests.models.tiny_adapter import write_adapter
 
 OPERATORS = {"native": 330, "torch": 1075}
 """The most operators torch may run in a decode step of eight rows and two layers; those inside others count too."""
@@ -59,6 +64,40 @@ def test_the_head_sees_only_sampled_rows(engine):
     finally:
         handle.remove()
     assert seen == [8, 8]
+
+
+@pytest.mark.parametrize("adapter", [None, "mine"])
+def test_the_last_layer_sees_only_rows_that_are_read(kernels, tmp_path, monkeypatch, adapter):
+    """Two layers, three forwards: what stands behind an attention is counted, and what is left out moves no logit."""
+    seen: list[int] = []
+    leave = LayerKernel.leave
+
+    def counted(self, x, *rest):
+        seen.append(len(x))
+        return leave(self, x, *rest)
+
+    monkeypatch.setattr(LayerKernel, "leave", counted)
+    config = EngineConfig(
+        model=str(tiny_folder(tmp_path, "llama")), kv_budget_bytes=1 << 20, kernels="native", prefix_cache_bytes=0,
+        adapters={"mine": str(write_adapter(tmp_path / "mine", 1))},
+    )
+    mixed = [replace(one, adapter=adapter if index % 2 else None, logprobs=True)
+             for index, one in enumerate(questions((5, 9, 7), 3))]
+    with Engine(config, check=True) as engine:
+        engine.ask(mixed)
+        seen.clear()
+        found = [[item.logprob for item in answer.logprobs] for answer in engine.ask(mixed).answers]
+        assert seen == [21, 3, *[3, 3] * 2]
+        monkeypatch.setattr(FusedLayer, "_rows_read", lambda *given: None)
+        seen.clear()
+        assert [[item.logprob for item in answer.logprobs] for answer in engine.ask(mixed).answers] == found
+        assert seen == [21, 21, *[3, 3] * 2]
+        monkeypatch.undo()
+        scored = engine.ask([replace(one, prompt_logprobs=True) for one in mixed])
+        monkeypatch.setattr(FusedLayer, "_rows_read", lambda *given: None)
+        again = engine.ask([replace(one, prompt_logprobs=True) for one in mixed])
+    assert scored.answers[0].prompt_logprobs
+    assert [one.prompt_logprobs for one in scored.answers] == [one.prompt_logprobs for one in again.answers]
 
 
 def test_threads_do_not_move_the_answers(engine):
