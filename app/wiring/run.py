@@ -26,7 +26,7 @@ def wire(
 
 
 def _wire_runs(page: Page, panel: RunPanel, handlers: RunHandlers) -> None:
-    outputs = [*panel.places.values(), panel.board, panel.run, panel.stop, panel.audit, panel.cell, panel.note]
+    outputs = [*panel.places.values(), panel.board, panel.run, panel.stop, panel.audit, panel.cell, panel.refusal]
 
     def busy(is_busy: bool) -> dict[Any, Any]:
         return {panel.run: gr.update(interactive=not is_busy), panel.audit: gr.update(interactive=not is_busy),
@@ -37,7 +37,7 @@ def _wire_runs(page: Page, panel: RunPanel, handlers: RunHandlers) -> None:
     ) -> Iterator[dict[Any, Any]]:
         refusal = "error.running" if state.is_busy else _outdated(state, text)
         if refusal:
-            yield {panel.note: render.sentence_line(refusal, state.language)}
+            yield {panel.refusal: render.sentence_line(refusal, state.language)}
             return
         state.is_busy = True
         try:
@@ -71,6 +71,8 @@ def _wire_runs(page: Page, panel: RunPanel, handlers: RunHandlers) -> None:
         return handlers.cell(state, row) if isinstance(row, int) else ""
 
     every = {"inputs": [page.session, panel.board], "outputs": outputs, "concurrency_limit": None, **QUIET}
+    cards.forget_refusal(panel, [panel.run.click, panel.audit.click, panel.board.alone, panel.board.again,
+                                 panel.board.sweep])
     panel.run.click(run, **every)
     panel.board.alone(alone, **every)
     panel.board.again(again, **every)
@@ -96,6 +98,6 @@ def _wire_language(page: Page, panel: RunPanel, handlers: RunHandlers) -> None:
 
     def speak(state: Session, name: str) -> dict[Any, Any]:
         return {**updates(panel, handlers.speak(state, name)), panel.note: render.note(state.preset, name),
-                panel.cell: ""}
+                panel.cell: "", panel.refusal: ""}
 
-    page.on_language(speak, [*panel.places.values(), panel.board, panel.note, panel.cell])
+    page.on_language(speak, [*panel.places.values(), panel.board, panel.note, panel.cell, panel.refusal])

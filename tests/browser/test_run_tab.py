@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from app import board
+from app.board import Board
 from app.i18n import CATALOGUE, EN, ZH, say
 from kev_engine import Question, Step
 
@@ -226,9 +229,9 @@ def test_nothing_comes_to_stand_under_other_cards(page, action, is_first):
     refused: either the new cards stand there with nothing beside them, or the old ones with what was asked for."""
     pressed = [action, "preset-shared"] if is_first else ["preset-shared", action]
     page.evaluate(f"for (const id of {json.dumps(pressed)}) document.getElementById(id).click()")
-    page.wait_for_function("document.querySelector('#shared-card-0') || document.querySelector('#note .mistake')")
+    page.wait_for_function("document.querySelector('#shared-card-0') || document.querySelector('#refusal .mistake')")
     is_replaced = page.locator("#shared-card-0").count() == 1
-    if not is_replaced and "replaced just before" in page.locator("#note .mistake").inner_text():
+    if not is_replaced and "replaced just before" in page.locator("#refusal .mistake").inner_text():
         page.wait_for_selector("#shared-card-0")  # the refusal came before the cards
         is_replaced = True
     page.wait_for_timeout(1500)
@@ -238,6 +241,32 @@ def test_nothing_comes_to_stand_under_other_cards(page, action, is_first):
     if is_replaced:
         assert page.locator(".answer .text").count() == 0
         assert page.locator("#verdict .proofs").count() == 0
+
+
+def test_a_refusal_stays_whatever_was_pressed_before_it_and_goes_with_what_is_pressed_next(page, monkeypatch):
+    """The server has taken the cards' place, and the browser has not heard of it when Run is refused."""
+    to_json = board.to_json
+
+    def slow(cards: Board, filling: int = 0) -> str:
+        page_hears_late.set()
+        time.sleep(2)
+        return to_json(cards, filling)
+
+    page_hears_late = threading.Event()
+    monkeypatch.setattr(board, "to_json", slow)
+    page.click("#preset-shared")
+    assert page_hears_late.wait(30)
+    page.click("#run")
+    refusal = page.locator("#refusal .mistake")
+    expect(refusal).to_have_text(say(EN, "error.cards_replaced"))
+    expect(page.locator("#shared-card-0")).to_have_count(0)
+    page.wait_for_selector("#shared-card-0")
+    expect(page.locator("#note")).to_have_text(say(EN, "preset.shared.note"))
+    expect(refusal).to_have_text(say(EN, "error.cards_replaced"))
+    monkeypatch.undo()
+    page.click("#preset-voices")
+    expect(page.locator("#note")).to_have_text(say(EN, "preset.voices.note"))
+    expect(refusal).to_have_count(0)
 
 
 def test_thirty_two_questions_answer_in_one_run(page):
