@@ -10,6 +10,8 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "status.queued": ("waiting", "等待中"),
     "status.unread": ("waiting · {total} prompt {total|token|tokens}", "等待中 · 提示共 {total} 个词元"),
     "status.prefill": ("reading {done} of {total} {total|token|tokens}", "正在读第 {done} / {total} 个词元"),
+    "status.reading": ("reading tokens {first}–{last} of {total} · layer {layer} of {layers}",
+                       "正在读第 {first}–{last} / {total} 个词元 · 第 {layer} / {layers} 层"),
     "status.streaming": ("streaming", "生成中"),
     "status.stop": ("stop", "结束"),
     "status.length": ("length", "到达上限"),

@@ -103,6 +103,19 @@ def test_two_cards_with_different_adapters_run_stop_and_audit(page, engine):
     assert answer(page, "A") == stopped
 
 
+def test_a_long_prompt_tells_how_far_its_one_forward_is(page):
+    keep_two_cards(page)
+    fill(page, "A", question="What is said?", context="The ferry sails at noon. " * 250, max_new_tokens="1")
+    page.click("#run")
+    page.wait_for_function("""() => {
+        const meta = document.querySelector('#answer-A .meta')?.innerText;
+        const [, done, all] = meta?.match(/layer (\\d+) of (\\d+)/) || [];
+        return Number(done) > 1 && Number(done) < Number(all);
+    }""")
+    wait_until_done(page)
+    expect(page.locator("#answer-A .meta")).not_to_contain_text("layer")
+
+
 def test_ctrl_enter_runs_and_escape_stops(page):
     fill(page, "A", question="Count as far as you can.", max_new_tokens="200")
     page.locator("#question-A textarea").press("Control+Enter")
