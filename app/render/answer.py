@@ -24,8 +24,10 @@ def answer(view: RunView, letter: str, language: str, token_texts: TokenTexts | 
     """
     if letter in view.sweeps:
         swept = view.sweeps[letter]
-        return to_json({"run": swept.run, "earlier": swept.run != view.number, "status": _swept(view, letter),
-                        "sweep": sweep_parts(letter, swept, view, language)})
+        status, parts = _swept(view, letter), sweep_parts(letter, swept, view, language)
+        if status == QUEUED and not view.num_written:
+            parts["told"] = _progress(view, question_id(letter, swept.temperatures[0]), language)
+        return to_json({"run": swept.run, "earlier": swept.run != view.number, "status": status, "sweep": parts})
     card = view.cards.get(letter)
     if card is None:
         return ""
