@@ -9,6 +9,7 @@ import gradio as gr
 
 from app import board, render
 from app.handlers.run import Change, RunHandlers
+from app.i18n import say
 from app.panels.run import RunPanel
 from app.presets import Preset
 from app.session import Session
@@ -32,6 +33,10 @@ def _wire_runs(page: Page, panel: RunPanel, handlers: RunHandlers) -> None:
         return {panel.run: gr.update(interactive=not is_busy), panel.audit: gr.update(interactive=not is_busy),
                 panel.stop: gr.update(interactive=is_busy)}
 
+    def ended(state: Session) -> dict[Any, Any]:
+        # Whoever stopped the run has read on the button that it is stopping.
+        return {**busy(False), panel.stop: gr.update(interactive=False, value=say(state.language, "stop"))}
+
     def start(
         state: Session, text: str, changes: Iterator[Change], *emptied: gr.HTML
     ) -> Iterator[dict[Any, Any]]:
@@ -45,7 +50,7 @@ def _wire_runs(page: Page, panel: RunPanel, handlers: RunHandlers) -> None:
             yield from (updates(panel, change) for change in changes)
         finally:
             state.is_busy = False
-        yield busy(False)
+        yield ended(state)
 
     def run(state: Session, text: str) -> Iterator[dict[Any, Any]]:
         yield from start(state, text, handlers.run(state, board.from_json(text)), panel.cell)
@@ -79,6 +84,8 @@ def _wire_runs(page: Page, panel: RunPanel, handlers: RunHandlers) -> None:
     panel.board.sweep(sweep, **every)
     panel.board.look(look, [page.session, panel.board], [panel.board, *panel.places.values()], **QUIET)
     panel.audit.click(audit, **every)
+    stopping = "() => ({ __type__: 'update', interactive: false, value: kev.say('stopping') })"
+    panel.stop.click(None, None, panel.stop, js=stopping, **QUIET)
     panel.stop.click(Session.stop, page.session, None, queue=False, **QUIET)
     panel.mask.click(cell, page.session, panel.cell, queue=False, **QUIET)
 

@@ -103,16 +103,21 @@ def test_two_cards_with_different_adapters_run_stop_and_audit(page, engine):
     assert answer(page, "A") == stopped
 
 
-def test_a_long_prompt_tells_how_far_its_one_forward_is(page):
+def test_a_long_prompt_tells_how_far_its_one_forward_is_and_stops_behind_it(page):
     keep_two_cards(page)
-    fill(page, "A", question="What is said?", context="The ferry sails at noon. " * 250, max_new_tokens="1")
+    fill(page, "A", question="What is said?", context="The ferry sails at noon. " * 250, max_new_tokens="9")
     page.click("#run")
     page.wait_for_function("""() => {
         const meta = document.querySelector('#answer-A .meta')?.innerText;
         const [, done, all] = meta?.match(/layer (\\d+) of (\\d+)/) || [];
         return Number(done) > 1 && Number(done) < Number(all);
     }""")
+    page.keyboard.press("Escape")
+    expect(page.locator("#stop")).to_have_text(say(EN, "stopping"))
+    expect(page.locator("#stop")).to_be_disabled()
     wait_until_done(page)
+    expect(page.locator("#stop")).to_have_text(say(EN, "stop"))
+    expect(page.locator("#answer-A .meta")).to_contain_text(say(EN, "status.cancelled"))
     expect(page.locator("#answer-A .meta")).not_to_contain_text("layer")
 
 
