@@ -59,7 +59,7 @@ def wire(
     def reopen(state: Session) -> dict[Any, Any]:
         opened = state.history.opened
         if opened is None:
-            return {}
+            return gr.skip()
         if state.is_busy:
             return {panel.note: line(say(state.language, "error.running"), is_mistake=True)}
         note = line(say(state.language, "history.reopened", at=when(opened.record.at)))
