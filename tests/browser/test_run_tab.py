@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 
@@ -348,6 +349,7 @@ def test_run_alone_and_again_with_the_same_seed(page):
     expect(page.locator("#answer-B .meta")).to_contain_text(say(EN, "answer.earlier"))
     wait_until_done(page)
     assert (answer(page, "A"), answer(page, "B")) == (first, other)
+    expect(page.locator("#kv .device")).to_contain_text(re.compile(r"1 prefix hit, [1-9]\d* tokens reused"))
     page.click("#alone-B")
     expect(page.locator("#answer-A .meta")).to_contain_text(say(EN, "answer.earlier"))
     wait_until_done(page)
