@@ -113,6 +113,21 @@ def test_hostile_text_in_any_field_of_any_tab_stays_text(visit):
 LONG = "word" * 80
 
 
+def run_and_open_all(page: Page) -> None:
+    """The run tab with answers, and everything unfolded that a run leaves; no part of it is wider than the screen."""
+    for letter in "ABCD":
+        fill(page, letter, max_new_tokens="2")
+    fill(page, "A", question=LONG)
+    page.click("#run")
+    wait_until_done(page)
+    page.wait_for_selector("#explain summary")
+    page.evaluate("for (const part of document.querySelectorAll('#run-tab details:not(.menu)')) part.open = true")
+    width = page.viewport_size["width"]
+    for view in ("as_tokens", "as_columns", "as_text"):
+        page.click(f".views .{view}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, view
+
+
 @pytest.mark.parametrize(("width", "locale", "scheme"), [(390, "en-US", "light"), (1280, "zh-CN", "dark")])
 def test_no_tab_is_wider_than_the_screen(visit, tmp_path: Path, width, locale, scheme):
     """On a phone and on a desk, in both languages and both palettes, with something in every tab."""
@@ -122,6 +137,8 @@ def test_no_tab_is_wider_than_the_screen(visit, tmp_path: Path, width, locale, s
     other = "中文" if locale == "en-US" else "EN"
     language = ZH if locale == "en-US" else EN
     for tab in every_tab(page):
+        if tab == "run":
+            run_and_open_all(page)
         if tab == "doctor":
             page.click("#doctor-examples input")
             page.get_by_role("option").nth(1).click()
