@@ -7,7 +7,19 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from app.explain import Explanation, StepNote
-from kev_engine import Answer, Finished, KevError, PackedLayout, PlanMade, Refused, RunFinished, Step, TextDelta, pack
+from kev_engine import (
+    Answer,
+    Finished,
+    KevError,
+    PackedLayout,
+    PlanMade,
+    Prefilling,
+    Refused,
+    RunFinished,
+    Step,
+    TextDelta,
+    pack,
+)
 
 if TYPE_CHECKING:
     from kev_engine import Audit
@@ -149,6 +161,8 @@ class RunView:
     sweeps: Mapping[str, SweepView] = field(default_factory=dict)
     """By the letter of the card whose question was swept."""
     plan: PlanMade | None = None
+    prefilling: Prefilling | None = None
+    """How far the forward under way is, if it is a long one."""
     step: Step | None = None
     steps: tuple[StepRun, ...] = ()
     """Every forward of the run so far."""
@@ -173,9 +187,12 @@ class RunView:
         match event:
             case PlanMade():
                 return replace(self, plan=event, executed=(0,) * event.layout.num_segments)
+            case Prefilling():
+                return replace(self, prefilling=event)
             case Step():
-                return replace(self, step=event, executed=self._executed_after(event), steps=self._steps_after(event),
-                               kv_used=(*self.kv_used, event.kv.bytes_used), notes=(*self.notes, _note(event)))
+                return replace(self, prefilling=None, step=event, executed=self._executed_after(event),
+                               steps=self._steps_after(event), kv_used=(*self.kv_used, event.kv.bytes_used),
+                               notes=(*self.notes, _note(event)))
             case TextDelta():
                 card = self.cards.get(event.question_id, CardView())
                 return self.with_card(

@@ -60,8 +60,8 @@ def test_the_page_never_imports_torch(file):
 def test_the_public_names():
     assert kev_engine.__all__ == [
         "Answer", "Audit", "Engine", "EngineConfig", "Finished", "InputError", "KevError", "Message", "PackedLayout",
-        "PlanMade", "Question", "Refused", "Run", "RunFinished", "RunStats", "SamplingParams", "SharedContext", "Step",
-        "StepPlan", "TextDelta", "diagnose", "pack",
+        "PlanMade", "Prefilling", "Question", "Refused", "Run", "RunFinished", "RunStats", "SamplingParams",
+        "SharedContext", "Step", "StepPlan", "TextDelta", "diagnose", "pack",
     ]
     assert all(getattr(kev_engine, name).__name__ == name for name in kev_engine.__all__)
     with pytest.raises(AttributeError, match="nothing"):

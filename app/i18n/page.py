@@ -18,6 +18,7 @@ WORDS: Mapping[str, tuple[str, str]] = {
     "language": ("Language", "语言"),
     "run": ("Run", "运行"),
     "stop": ("Stop", "停止"),
+    "stopping": ("Stopping…", "正在停止…"),
     "audit": ("Audit", "审计"),
     "add": ("Add a question", "添加问题"),
     "duplicate": ("Duplicate", "复制一份"),

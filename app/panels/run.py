@@ -22,11 +22,13 @@ _BOARD = ("field", "tokens", "sweep", "compare", "answer", "card", "main")
 class RunPanel:
     """The components of the run tab; `places` are those that render.screen fills, by its names.
 
-    `board` holds the cards: its value is their JSON (app/board.py), its `answer_…` what stands under each question.
+    `refusal` says why what was pressed last was not done. `board` holds the cards: its value is their JSON
+    (app/board.py), its `answer_…` what stands under each question.
     """
 
     presets: Mapping[str, gr.Button]
     note: gr.HTML
+    refusal: gr.HTML
     board: gr.HTML
     run: gr.Button
     stop: gr.Button
@@ -49,6 +51,7 @@ def build(
                     key: words.button(key, elem_classes="preset", elem_id=key.replace(".", "-")) for key in presets
                 }
             note = gr.HTML(render.note(first.key, EN), elem_id="note")
+            refusal = gr.HTML("", elem_id="refusal")
             cards = gr.HTML(
                 board.to_json(first.board), letters=json.dumps(CARD_IDS), **facts,
                 **{f"answer_{letter}": "" for letter in CARD_IDS}, apply_default_css=False,
@@ -74,4 +77,4 @@ def build(
                 summary = gr.HTML(blank["summary"], elem_id="summary")
                 explain = gr.HTML(blank["explain"], elem_id="explain")
     places = {"mask": mask, "kv": kv, "verdict": verdict, "summary": summary, "explain": explain}
-    return RunPanel(buttons, note, cards, run, stop, audit, mask, cell, places)
+    return RunPanel(buttons, note, refusal, cards, run, stop, audit, mask, cell, places)

@@ -24,8 +24,10 @@ def answer(view: RunView, letter: str, language: str, token_texts: TokenTexts | 
     """
     if letter in view.sweeps:
         swept = view.sweeps[letter]
-        return to_json({"run": swept.run, "earlier": swept.run != view.number, "status": _swept(view, letter),
-                        "sweep": sweep_parts(letter, swept, view, language)})
+        status, parts = _swept(view, letter), sweep_parts(letter, swept, view, language)
+        if status == QUEUED and not view.num_written:
+            parts["told"] = _progress(view, question_id(letter, swept.temperatures[0]), language)
+        return to_json({"run": swept.run, "earlier": swept.run != view.number, "status": status, "sweep": parts})
     card = view.cards.get(letter)
     if card is None:
         return ""
@@ -70,6 +72,13 @@ def _progress(view: RunView, letter: str, language: str) -> str:
     layout = view.plan.layout
     lineage = layout.lineage(segment)
     done, total = (sum(counts[member] for member in lineage) for counts in (view.executed, layout.lengths))
+    under_way = view.prefilling
+    if under_way is not None:
+        read = sum(chunk.num_new for chunk, member in zip(under_way.plan.chunks, under_way.segments, strict=True)
+                   if member in lineage)
+        if read:
+            return say(language, "status.reading", first=done + 1, last=done + read, total=total,
+                       layer=under_way.layer, layers=under_way.num_layers)
     return say(language, "status.prefill" if done else "status.unread", done=done, total=total)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -28,23 +28,31 @@ def wire(
 
     def choose(key: str, state: Session) -> dict[Any, Any]:
         if state.is_busy:
-            return {panel.note: render.sentence_line("error.running", state.language)}
+            return {panel.refusal: render.sentence_line("error.running", state.language)}
         state.preset = key
         return fill(state, presets(handlers.engine.adapters.names())[key].board, render.note(key, state.language))
 
     def load(state: Session, event: gr.EventData) -> dict[Any, Any]:
         if state.is_busy:
-            return {panel.note: render.sentence_line("error.running", state.language)}
+            return {panel.refusal: render.sentence_line("error.running", state.language)}
         found = handlers.question_file(event._data.get("name"), event._data.get("text"))
         note = render.imported(found, state.language)
         return fill(state, found.board, note) if found.board.cards else {panel.note: note}
 
     page.demo.load(facts, None, panel.board, queue=False, **QUIET)
     tab.select(facts, None, panel.board, queue=False, **QUIET)
-    outputs = fillable(panel)
+    forget_refusal(panel, [getattr(panel.board, "import"), *(button.click for button in panel.presets.values())])
+    outputs = [*fillable(panel), panel.refusal]
     for key, button in panel.presets.items():
         button.click(given(choose, key), page.session, outputs, **QUIET)
     getattr(panel.board, "import")(load, page.session, outputs, **QUIET)
+
+
+def forget_refusal(panel: RunPanel, presses: Sequence[Any]) -> None:
+    """Drop the refusal when something else is pressed, in the browser: what was pressed before the refusal may be
+    answered after it, and must not take it away. Wired before what the press does: the browser acts in this order."""
+    for press in presses:
+        press(None, None, panel.refusal, js="() => ''", **QUIET)
 
 
 def fillable(panel: RunPanel) -> list[Any]:

@@ -27,7 +27,7 @@ def wire(page: Page, panel: DoctorPanel, handlers: DoctorHandlers) -> None:
 
     def example(state: Session, key: str | None) -> dict[Any, Any]:
         if key not in EXAMPLES:
-            return {}
+            return gr.skip()
         text, change = handlers.example(state, key)
         return {panel.batch: text, panel.files: None, **shown(change)}
 
@@ -42,7 +42,7 @@ def wire(page: Page, panel: DoctorPanel, handlers: DoctorHandlers) -> None:
         stretch, row = event._data.get("stretch"), event._data.get("row")
         if isinstance(stretch, list) and len(stretch) == 4 and all(isinstance(edge, int) for edge in stretch):
             return {panel.map: gr.update(near=handlers.window(state, stretch))}
-        return shown(handlers.turn(state, row)) if isinstance(row, int) else {}
+        return shown(handlers.turn(state, row)) if isinstance(row, int) else gr.skip()
 
     # What is chosen while an answer is on its way must not be lost.
     latest: dict[str, Any] = {"trigger_mode": "always_last", **QUIET}

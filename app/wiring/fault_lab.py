@@ -36,7 +36,7 @@ def wire(page: Page, panel: FaultLabPanel, handlers: FaultLabHandlers, cards: gr
         stretch = event._data.get("stretch")
         if isinstance(stretch, list) and len(stretch) == 4 and all(isinstance(edge, int) for edge in stretch):
             return {panel.map: gr.update(near=handlers.turn(state, stretch))}
-        return {}
+        return gr.skip()
 
     def speak(state: Session, name: str) -> dict[Any, Any]:
         fault = state.lab.fault or next(iter(FAULTS))

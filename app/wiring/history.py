@@ -59,7 +59,7 @@ def wire(
     def reopen(state: Session) -> dict[Any, Any]:
         opened = state.history.opened
         if opened is None:
-            return {}
+            return gr.skip()
         if state.is_busy:
             return {panel.note: line(say(state.language, "error.running"), is_mistake=True)}
         note = line(say(state.language, "history.reopened", at=when(opened.record.at)))
@@ -74,6 +74,7 @@ def wire(
     panel.runs.bring(bring, page.session, shown, **quiet)
     panel.actions["compare"].click(act(handlers.compare), page.session, shown, **quiet)
     panel.actions["delete"].click(act(handlers.delete), page.session, shown, **quiet)
+    cards.forget_refusal(runs, [panel.actions["open"].click])
     panel.actions["open"].click(reopen, page.session, [*cards.fillable(runs), tabs, panel.note], **quiet)
     panel.clear.click(lambda: (gr.update(visible=False), gr.update(visible=True)), None,
                       [panel.clear, panel.clear_sure], **quiet)

@@ -32,7 +32,7 @@ class Page:
         """Call `speak(session, language)` when the language changes; it returns updates of `outputs`."""
 
         def act(state: Session, name: str) -> dict[Any, Any]:
-            return speak(state, name) if name in LANGUAGES else {}
+            return speak(state, name) if name in LANGUAGES else gr.skip()
 
         self.language.change(act, [self.session, self.language], list(outputs), queue=False, **QUIET)
 

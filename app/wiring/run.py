@@ -9,6 +9,7 @@ import gradio as gr
 
 from app import board, render
 from app.handlers.run import Change, RunHandlers
+from app.i18n import say
 from app.panels.run import RunPanel
 from app.presets import Preset
 from app.session import Session
@@ -26,18 +27,22 @@ def wire(
 
 
 def _wire_runs(page: Page, panel: RunPanel, handlers: RunHandlers) -> None:
-    outputs = [*panel.places.values(), panel.board, panel.run, panel.stop, panel.audit, panel.cell, panel.note]
+    outputs = [*panel.places.values(), panel.board, panel.run, panel.stop, panel.audit, panel.cell, panel.refusal]
 
     def busy(is_busy: bool) -> dict[Any, Any]:
         return {panel.run: gr.update(interactive=not is_busy), panel.audit: gr.update(interactive=not is_busy),
                 panel.stop: gr.update(interactive=is_busy)}
+
+    def ended(state: Session) -> dict[Any, Any]:
+        # Whoever stopped the run has read on the button that it is stopping.
+        return {**busy(False), panel.stop: gr.update(interactive=False, value=say(state.language, "stop"))}
 
     def start(
         state: Session, text: str, changes: Iterator[Change], *emptied: gr.HTML
     ) -> Iterator[dict[Any, Any]]:
         refusal = "error.running" if state.is_busy else _outdated(state, text)
         if refusal:
-            yield {panel.note: render.sentence_line(refusal, state.language)}
+            yield {panel.refusal: render.sentence_line(refusal, state.language)}
             return
         state.is_busy = True
         try:
@@ -45,7 +50,7 @@ def _wire_runs(page: Page, panel: RunPanel, handlers: RunHandlers) -> None:
             yield from (updates(panel, change) for change in changes)
         finally:
             state.is_busy = False
-        yield busy(False)
+        yield ended(state)
 
     def run(state: Session, text: str) -> Iterator[dict[Any, Any]]:
         yield from start(state, text, handlers.run(state, board.from_json(text)), panel.cell)
@@ -71,12 +76,16 @@ def _wire_runs(page: Page, panel: RunPanel, handlers: RunHandlers) -> None:
         return handlers.cell(state, row) if isinstance(row, int) else ""
 
     every = {"inputs": [page.session, panel.board], "outputs": outputs, "concurrency_limit": None, **QUIET}
+    cards.forget_refusal(panel, [panel.run.click, panel.audit.click, panel.board.alone, panel.board.again,
+                                 panel.board.sweep])
     panel.run.click(run, **every)
     panel.board.alone(alone, **every)
     panel.board.again(again, **every)
     panel.board.sweep(sweep, **every)
     panel.board.look(look, [page.session, panel.board], [panel.board, *panel.places.values()], **QUIET)
     panel.audit.click(audit, **every)
+    stopping = "() => ({ __type__: 'update', interactive: false, value: kev.say('stopping') })"
+    panel.stop.click(None, None, panel.stop, js=stopping, **QUIET)
     panel.stop.click(Session.stop, page.session, None, queue=False, **QUIET)
     panel.mask.click(cell, page.session, panel.cell, queue=False, **QUIET)
 
@@ -96,6 +105,6 @@ def _wire_language(page: Page, panel: RunPanel, handlers: RunHandlers) -> None:
 
     def speak(state: Session, name: str) -> dict[Any, Any]:
         return {**updates(panel, handlers.speak(state, name)), panel.note: render.note(state.preset, name),
-                panel.cell: ""}
+                panel.cell: "", panel.refusal: ""}
 
-    page.on_language(speak, [*panel.places.values(), panel.board, panel.note, panel.cell])
+    page.on_language(speak, [*panel.places.values(), panel.board, panel.note, panel.cell, panel.refusal])

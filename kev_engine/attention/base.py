@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -58,7 +58,8 @@ def missing_capabilities(backend: AttentionBackend, needs: frozenset[str]) -> st
 class Execution:
     """One step under way: what `plan=` carries through the model's forward to every attention layer.
 
-    `rows_read` `[R]`: the rows that somebody reads behind the last layer; None for all.
+    `rows_read` `[R]`: the rows that somebody reads behind the last layer; None for all. `on_layer` is told the number of
+    each layer whose attention begins.
     """
 
     backend: AttentionBackend
@@ -66,6 +67,7 @@ class Execution:
     slots: torch.Tensor
     state: Any
     rows_read: torch.Tensor | None = None
+    on_layer: Callable[[int], None] | None = None
 
 
 def attention_forward(
@@ -90,6 +92,8 @@ def attention_forward(
         raise RuntimeError("attention 'kev' was reached without a step plan; call the model through ModelRunner.run")
     assert attention_mask is None, "the plan decides who reads whom; no second mask may arrive"
     index = int(module.layer_idx)  # type: ignore[arg-type]
+    if plan.on_layer is not None:
+        plan.on_layer(index)
     plan.storage.write(index, plan.slots, key[0].transpose(0, 1), value[0].transpose(0, 1))
     layer = LayerFacts(index, scaling or query.shape[-1] ** -0.5, sliding_window, softcap, s_aux)
     return plan.backend.attend(layer, query, plan.storage, plan.state), None

@@ -60,6 +60,19 @@ class KVUsage:
 
 
 @dataclass(frozen=True, eq=False)
+class Prefilling:
+    """A forward over many prompt tokens under way: its tokens are in layer `layer` (from 1) of `num_layers`.
+
+    It comes before the Step of the same `plan` and `segments`, a few times a second.
+    """
+
+    plan: StepPlan
+    segments: tuple[int, ...]
+    layer: int
+    num_layers: int
+
+
+@dataclass(frozen=True, eq=False)
 class Step:
     """One forward that this run took part in.
 
@@ -129,4 +142,4 @@ class RunFinished:
     stats: RunStats
 
 
-Event = PlanMade | Step | TextDelta | Finished | Refused | RunFinished
+Event = PlanMade | Prefilling | Step | TextDelta | Finished | Refused | RunFinished

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
@@ -33,17 +33,21 @@ class ModelRunner:
     device: torch.device
 
     @torch.inference_mode()
-    def run(self, plan: StepPlan, storage: KVStorage, decode_all: bool = False) -> torch.Tensor:
+    def run(
+        self, plan: StepPlan, storage: KVStorage, on_layer: Callable[[int], None] | None = None,
+        decode_all: bool = False,
+    ) -> torch.Tensor:
         """Execute the plan on this storage and return the logits `[R, V]` of its sampled rows.
 
-        Of the other rows the last layer need not give what nobody reads; `decode_all` if somebody does.
+        `on_layer` is told the number of each layer that begins. Of the other rows the last layer need not give what
+        nobody reads; `decode_all` if somebody does.
         """
         for copy in plan.copies:
             storage.copy_block(copy.source, copy.target, copy.num_tokens)
         state = self.backend.prepare(plan, storage, self.windows)
         sampled = self._tensor(plan.sample_rows)
         execution = Execution(
-            self.backend, storage, self._tensor(plan.slot_mapping), state, None if decode_all else sampled
+            self.backend, storage, self._tensor(plan.slot_mapping), state, None if decode_all else sampled, on_layer
         )
         with self.router.step(plan.adapter_ids, plan.sample_rows):
             output = self.model(
@@ -58,7 +62,8 @@ class ModelRunner:
 
     @torch.inference_mode()
     def run_scored(
-        self, plan: StepPlan, storage: KVStorage, rows: IntArray, targets: IntArray
+        self, plan: StepPlan, storage: KVStorage, rows: IntArray, targets: IntArray,
+        on_layer: Callable[[int], None] | None = None,
     ) -> tuple[torch.Tensor, list[float]]:
         """What `run` returns, and the natural-log probability that row `rows[n]` of the step gives token `targets[n]`.
 
@@ -68,7 +73,7 @@ class ModelRunner:
         decoder: Any = self.model.get_decoder()  # type: ignore[operator]
         handle = decoder.register_forward_hook(lambda module, inputs, output: decoded.append(output))
         try:
-            logits = self.run(plan, storage, decode_all=True)
+            logits = self.run(plan, storage, on_layer, decode_all=True)
         finally:
             handle.remove()
         scores: list[float] = []

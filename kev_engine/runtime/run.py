@@ -65,11 +65,20 @@ class ActiveRun:
     def is_done(self) -> bool:
         return all(reply.finish_reason is not None for reply in self.replies)
 
+    def takes_part(self, scheduled: Scheduled) -> bool:
+        return any(self.owns(sequence) for sequence in scheduled.sequences)
+
+    def segments(self, scheduled: Scheduled) -> tuple[int, ...]:
+        """The segment of this run that each chunk of a step belongs to, or OTHERS."""
+        return tuple(
+            sequence.id - self.first_id if self.owns(sequence) else OTHERS for sequence in scheduled.sequences
+        )
+
     def record(
         self, scheduled: Scheduled, scheduler: Scheduler, bytes_per_block: int, times: StepTimes, batch: Batch
     ) -> None:
         """Take note of one forward and tell the reader, if any of its sequences took part in it."""
-        if not any(self.owns(sequence) for sequence in scheduled.sequences):
+        if not self.takes_part(scheduled):
             return
         index = len(self.tokens_per_forward)
         self.tokens_per_forward.append(scheduled.plan.num_tokens)
@@ -81,9 +90,7 @@ class ActiveRun:
         self.events.put(Step(
             index=index,
             plan=scheduled.plan,
-            segments=tuple(
-                sequence.id - self.first_id if self.owns(sequence) else OTHERS for sequence in scheduled.sequences
-            ),
+            segments=self.segments(scheduled),
             lengths=tuple(len(sequence.tokens) - sequence.num_inherited for sequence in self.sequences),
             kv=usage,
             plan_ms=times.plan_ms,

@@ -17,7 +17,7 @@ import torch
 
 from kev_engine.cache.storage import KVStorage
 from kev_engine.errors import EngineClosed, EngineFailed, KevError
-from kev_engine.runtime.events import TextDelta
+from kev_engine.runtime.events import Prefilling, TextDelta
 from kev_engine.runtime.metrics import Batch, batch
 from kev_engine.runtime.model_runner import ModelRunner
 from kev_engine.runtime.reply import Reply
@@ -25,6 +25,10 @@ from kev_engine.runtime.run import ActiveRun, StepTimes
 from kev_engine.runtime.scheduler import Scheduled, Scheduler
 from kev_engine.runtime.scores import scored_rows
 from kev_engine.sampling.sampler import Draw, sample
+
+LONG_PREFILL = 256
+"""Prompt tokens from which on a forward tells how far it is: half a second of the embedded model on two cores."""
+LAYERS_TOLD_SECONDS = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,14 +206,34 @@ class Worker:
 
     def _forward(self, scheduled: Scheduled) -> torch.Tensor:
         """The logits `[R, V]` of the step; its prompt tokens are scored on the way where that was asked for."""
+        on_layer = self._layers_of(scheduled)
         scored = scored_rows(scheduled, (reply for run in self._runs for reply in run.replies))
         if scored is None:
-            return self.runner.run(scheduled.plan, self.storage)
-        logits, logprobs = self.runner.run_scored(scheduled.plan, self.storage, scored.rows, scored.targets)
+            return self.runner.run(scheduled.plan, self.storage, on_layer)
+        logits, logprobs = self.runner.run_scored(scheduled.plan, self.storage, scored.rows, scored.targets, on_layer)
         for reply, position, logprob in zip(scored.replies, scored.positions.tolist(), logprobs, strict=True):
             if reply.finish_reason is None:
                 reply.score(position, logprob)
         return logits
+
+    def _layers_of(self, scheduled: Scheduled) -> Callable[[int], None] | None:
+        """What tells the step's runs how far it is; None for a step that is soon over, or that a device computes:
+        there, a layer that has begun here has only been asked for."""
+        plan = scheduled.plan
+        if plan.num_tokens - plan.num_decode < LONG_PREFILL or self.runner.device.type != "cpu":
+            return None
+        runs = [(run, run.segments(scheduled)) for run in self._runs if run.takes_part(scheduled)]
+        next_at = 0.0
+
+        def on_layer(index: int) -> None:
+            nonlocal next_at
+            now = time.perf_counter()
+            if now >= next_at:
+                next_at = now + LAYERS_TOLD_SECONDS
+                for run, segments in runs:
+                    run.events.put(Prefilling(plan, segments, index + 1, len(self.storage.keys)))
+
+        return on_layer
 
     def _draw(self, scheduled: Scheduled, logits: torch.Tensor) -> dict[int, list[Draw]]:
         """What the rows of each sampled sequence drew, by sequence id."""
@@ -249,7 +273,7 @@ class Worker:
     def _fail(self, scheduled: Scheduled | None, error: BaseException) -> None:
         """End every run that took part in the failed step; the others go on."""
         for run in list(self._runs):
-            if scheduled is None or any(run.owns(sequence) for sequence in scheduled.sequences):
+            if scheduled is None or run.takes_part(scheduled):
                 self._retire(run, EngineFailed(error))
 
     def _shut_down(self) -> None:

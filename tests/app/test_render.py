@@ -15,7 +15,7 @@ from app.board import CARD_IDS, Board
 from app.i18n import EN, LANGUAGES
 from app.question_file import QuestionFile
 from app.run_view import CardView, Piece, RunView, SampleView
-from kev_engine import PlanMade, Question, SamplingParams, Step, StepPlan, pack
+from kev_engine import PlanMade, Prefilling, Question, SamplingParams, Step, StepPlan, pack
 from kev_engine.errors import UnknownAdapter
 from kev_engine.isolation import mask
 from kev_engine.isolation.plan import Chunk
@@ -159,6 +159,18 @@ def test_a_waiting_question_tells_how_much_of_its_prompt_is_read(executed, told)
     """The shared context that it waits for counts as its own."""
     view = replace(view_of([6, 10], [None, 0], [0, 0]), executed=executed, cards={"B": CardView()})
     assert json.loads(render.answer(view, "B", EN))["waiting"] == told
+
+
+def test_a_question_in_a_long_forward_tells_which_of_its_tokens_are_in_which_layer():
+    """The shared context under way counts as its own; what only a neighbour reads does not."""
+    view = replace(view_of([6, 10, 10], [None, 0, None], [0, 0, 0]), executed=(0, 0, 10),
+                   cards={"B": CardView(), "C": CardView()})
+    plan = replace(view.step.plan, chunks=(Chunk(0, 0, 6), Chunk(7, 0, 90)))
+    view = view.after(Prefilling(plan, (0, OTHERS), 12, 30))
+    waiting = [json.loads(render.answer(view, letter, EN))["waiting"] for letter in "BC"]
+    assert waiting == ["reading tokens 1–6 of 16 · layer 12 of 30", "reading 10 of 10 tokens"]
+    told = json.loads(render.answer(view.after(view.step), "B", EN))["waiting"]
+    assert "layer" not in told, "the forward is over"
 
 
 def test_a_long_run_travels_in_a_few_hundred_kilobytes():

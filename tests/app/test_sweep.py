@@ -74,6 +74,8 @@ def test_a_sweep_is_one_run_over_one_stored_prompt(tiny_engine):
     shown = {}
     for change in changes:
         shown |= change
+    told = [json.loads(change["answer_A"])["sweep"]["told"] for change in changes if "answer_A" in change]
+    assert any("prompt tokens" in one for one in told), "what is to be read, before the first token"
     found = json.loads(shown["answer_A"])
     assert [len(texts) for _, texts in found["sweep"]["groups"]] == [4] * 5
     assert [point[0] for point in found["sweep"]["points"]] == list(sweep.TEMPERATURES)

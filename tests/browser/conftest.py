@@ -159,7 +159,7 @@ def page(tab: Visit) -> Iterator[Page]:
         page.click(f"#preset-{preset}")
         expect(page.locator("#question-A textarea")).to_have_value(question)
     expect(page.locator(".card")).to_have_count(4)
-    expect(page.locator(".answer .text, #summary .meta, #note .mistake")).to_have_count(0)
+    expect(page.locator(".answer .text, #summary .meta, #note .mistake, #refusal .mistake")).to_have_count(0)
     expect(page.locator("#mask canvas")).to_have_attribute("data-tokens", "0")
     expect(page.locator("#run")).to_be_enabled()
     yield page

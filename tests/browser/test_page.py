@@ -13,13 +13,19 @@ from app.board import CardValues, board
 from app.i18n import EN, ZH, say
 from tests.app.test_history import run_record
 from tests.browser.test_history_tab import bring
-from tests.browser.test_run_tab import fill, wait_until_done
+from tests.browser.test_run_tab import HOSTILE, fill, wait_until_done
 
 pytestmark = [pytest.mark.browser, pytest.mark.filterwarnings("ignore::pandas.errors.Pandas4Warning")]
 
 TABS = ("run", "doctor", "memory", "adapters", "history")
 GRADIO = ("#tabs .overflow-menu", "#outbox")
 """Parts of Gradio that are hidden from everybody."""
+PRESSED = {"run": {"#run": "#answer-A .mistake", "#model-load": "#model-told .mistake"},
+           "doctor": {"#doctor-examine": "#doctor-verdict .mistake", "#doctor-describe": "#doctor-verdict .mistake"},
+           "memory": {"#plan": "#plan-figures .mistake"},
+           "adapters": {"#adapters-add": "#adapters-told .mistake", "#compare": "#voices .mistake"},
+           "history": {}}
+"""What takes the fields of a tab, and where it is said what is wrong with them."""
 
 
 def every_tab(page: Page) -> Iterator[str]:
@@ -65,7 +71,61 @@ def test_no_tab_has_a_serious_finding_in_light_or_dark(page):
     assert not serious, "\n".join(sorted(set(serious)))
 
 
+TYPED = "input:is([type=text], [type=number], [type=search], :not([type])), textarea"
+
+
+def type_everywhere(page: Page, text: str) -> int:
+    """Into every field that is seen and takes it; how many those were."""
+    count = 0
+    for field in page.locator(TYPED).all():
+        if field.is_visible() and field.is_editable():
+            field.fill("1" if field.get_attribute("type") == "number" else text)
+            count += 1
+    return count
+
+
+def test_hostile_text_in_any_field_of_any_tab_stays_text(visit):
+    """Also when it is said again in the other language."""
+    page = visit().page
+    title, counts = page.title(), {}
+    page.click(".tools-line .add-shared")
+    page.click("#masthead button.chip")
+    page.fill("#temperature-default :is(input, textarea)", HOSTILE)
+    page.keyboard.press("Enter")
+    expect(page.locator("#masthead .mistake")).to_be_visible()
+    for summary in page.locator(".more summary").all():
+        summary.click()
+    for tab in every_tab(page):
+        if tab == "doctor":
+            page.click("#doctor-text button")
+        counts[tab] = type_everywhere(page, HOSTILE)
+        for button, told in PRESSED[tab].items():
+            page.click(button)
+            expect(page.locator(told).first).to_be_visible(timeout=20_000)
+    assert all(count > 2 for count in counts.values()), counts
+    page.get_by_role("tab").first.click()
+    page.locator("#language label", has_text="中文").click()
+    for _ in every_tab(page):
+        assert page.locator("img[src='x']").count() == 0
+    assert page.title() == say(ZH, "title") != title
+
+
 LONG = "word" * 80
+
+
+def run_and_open_all(page: Page) -> None:
+    """The run tab with answers, and everything unfolded that a run leaves; no part of it is wider than the screen."""
+    for letter in "ABCD":
+        fill(page, letter, max_new_tokens="2")
+    fill(page, "A", question=LONG)
+    page.click("#run")
+    wait_until_done(page)
+    page.wait_for_selector("#explain summary")
+    page.evaluate("for (const part of document.querySelectorAll('#run-tab details:not(.menu)')) part.open = true")
+    width = page.viewport_size["width"]
+    for view in ("as_tokens", "as_columns", "as_text"):
+        page.click(f".views .{view}")
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, view
 
 
 @pytest.mark.parametrize(("width", "locale", "scheme"), [(390, "en-US", "light"), (1280, "zh-CN", "dark")])
@@ -77,6 +137,8 @@ def test_no_tab_is_wider_than_the_screen(visit, tmp_path: Path, width, locale, s
     other = "中文" if locale == "en-US" else "EN"
     language = ZH if locale == "en-US" else EN
     for tab in every_tab(page):
+        if tab == "run":
+            run_and_open_all(page)
         if tab == "doctor":
             page.click("#doctor-examples input")
             page.get_by_role("option").nth(1).click()

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+import threading
 import time
 
 import pytest
 from playwright.sync_api import Page, expect
 
+from app import board
+from app.board import Board
 from app.i18n import CATALOGUE, EN, ZH, say
 from kev_engine import Question, Step
 
@@ -98,6 +102,24 @@ def test_two_cards_with_different_adapters_run_stop_and_audit(page, engine):
     expect(page.locator("#verdict .proofs tbody tr")).to_have_count(2)
     expect(page.locator("#verdict p")).to_contain_text("0 of ")
     assert answer(page, "A") == stopped
+
+
+def test_a_long_prompt_tells_how_far_its_one_forward_is_and_stops_behind_it(page):
+    keep_two_cards(page)
+    fill(page, "A", question="What is said?", context="The ferry sails at noon. " * 250, max_new_tokens="9")
+    page.click("#run")
+    page.wait_for_function("""() => {
+        const meta = document.querySelector('#answer-A .meta')?.innerText;
+        const [, done, all] = meta?.match(/layer (\\d+) of (\\d+)/) || [];
+        return Number(done) > 1 && Number(done) < Number(all);
+    }""")
+    page.keyboard.press("Escape")
+    expect(page.locator("#stop")).to_have_text(say(EN, "stopping"))
+    expect(page.locator("#stop")).to_be_disabled()
+    wait_until_done(page)
+    expect(page.locator("#stop")).to_have_text(say(EN, "stop"))
+    expect(page.locator("#answer-A .meta")).to_contain_text(say(EN, "status.cancelled"))
+    expect(page.locator("#answer-A .meta")).not_to_contain_text("layer")
 
 
 def test_ctrl_enter_runs_and_escape_stops(page):
@@ -226,9 +248,9 @@ def test_nothing_comes_to_stand_under_other_cards(page, action, is_first):
     refused: either the new cards stand there with nothing beside them, or the old ones with what was asked for."""
     pressed = [action, "preset-shared"] if is_first else ["preset-shared", action]
     page.evaluate(f"for (const id of {json.dumps(pressed)}) document.getElementById(id).click()")
-    page.wait_for_function("document.querySelector('#shared-card-0') || document.querySelector('#note .mistake')")
+    page.wait_for_function("document.querySelector('#shared-card-0') || document.querySelector('#refusal .mistake')")
     is_replaced = page.locator("#shared-card-0").count() == 1
-    if not is_replaced and "replaced just before" in page.locator("#note .mistake").inner_text():
+    if not is_replaced and "replaced just before" in page.locator("#refusal .mistake").inner_text():
         page.wait_for_selector("#shared-card-0")  # the refusal came before the cards
         is_replaced = True
     page.wait_for_timeout(1500)
@@ -238,6 +260,32 @@ def test_nothing_comes_to_stand_under_other_cards(page, action, is_first):
     if is_replaced:
         assert page.locator(".answer .text").count() == 0
         assert page.locator("#verdict .proofs").count() == 0
+
+
+def test_a_refusal_stays_whatever_was_pressed_before_it_and_goes_with_what_is_pressed_next(page, monkeypatch):
+    """The server has taken the cards' place, and the browser has not heard of it when Run is refused."""
+    to_json = board.to_json
+
+    def slow(cards: Board, filling: int = 0) -> str:
+        page_hears_late.set()
+        time.sleep(2)
+        return to_json(cards, filling)
+
+    page_hears_late = threading.Event()
+    monkeypatch.setattr(board, "to_json", slow)
+    page.click("#preset-shared")
+    assert page_hears_late.wait(30)
+    page.click("#run")
+    refusal = page.locator("#refusal .mistake")
+    expect(refusal).to_have_text(say(EN, "error.cards_replaced"))
+    expect(page.locator("#shared-card-0")).to_have_count(0)
+    page.wait_for_selector("#shared-card-0")
+    expect(page.locator("#note")).to_have_text(say(EN, "preset.shared.note"))
+    expect(refusal).to_have_text(say(EN, "error.cards_replaced"))
+    monkeypatch.undo()
+    page.click("#preset-voices")
+    expect(page.locator("#note")).to_have_text(say(EN, "preset.voices.note"))
+    expect(refusal).to_have_count(0)
 
 
 def test_thirty_two_questions_answer_in_one_run(page):
@@ -301,6 +349,7 @@ def test_run_alone_and_again_with_the_same_seed(page):
     expect(page.locator("#answer-B .meta")).to_contain_text(say(EN, "answer.earlier"))
     wait_until_done(page)
     assert (answer(page, "A"), answer(page, "B")) == (first, other)
+    expect(page.locator("#kv .device")).to_contain_text(re.compile(r"1 prefix hit, [1-9]\d* tokens reused"))
     page.click("#alone-B")
     expect(page.locator("#answer-A .meta")).to_contain_text(say(EN, "answer.earlier"))
     wait_until_done(page)

@@ -13,8 +13,9 @@ from kev_engine.config import EngineConfig
 from kev_engine.errors import EngineClosed, InvalidField, TooManyQuestions
 from kev_engine.isolation.faults import FAULTS, fault_named
 from kev_engine.models.sources import resolve
+from kev_engine.runtime import worker
 from kev_engine.runtime.engine import Engine
-from kev_engine.runtime.events import Finished, PlanMade, Refused, RunFinished, Step, TextDelta
+from kev_engine.runtime.events import Finished, PlanMade, Prefilling, Refused, RunFinished, Step, TextDelta
 from kev_engine.schema import Question, SamplingParams, SharedContext
 from tests.models.tiny import tiny_folder
 
@@ -182,6 +183,29 @@ def test_the_events_of_a_stream_come_in_order(tiny_engine):
         deltas = [event for event in events if isinstance(event, TextDelta) and event.question_id == question_id]
         assert "".join(delta.text for delta in deltas) == answer.text
         assert tuple(token for delta in deltas for token in delta.token_ids) == answer.token_ids
+
+
+def test_a_long_forward_tells_its_layers_and_no_other_does(tiny_engine, monkeypatch):
+    """Its prompt tokens decide: neither a short prompt nor a decoded token tells anything."""
+    monkeypatch.setattr(worker, "LAYERS_TOLD_SECONDS", 0)
+    events = list(tiny_engine.stream([Question("q", prompt_token_ids=(5,) * worker.LONG_PREFILL,
+                                               max_new_tokens=3, ignore_eos=True)]))
+    told = [event for event in events if isinstance(event, Prefilling)]
+    count = tiny_engine._shape.num_layers
+    assert [(event.layer, event.num_layers) for event in told] == [(layer + 1, count) for layer in range(count)]
+    [prefill, *decode] = [event for event in events if isinstance(event, Step)]
+    assert len(decode) == 2
+    assert all(event.plan is prefill.plan and event.segments == prefill.segments for event in told)
+    assert events[1 : 1 + count] == told, "before the step and its first token"
+    short = tiny_engine.stream([Question("q", prompt_token_ids=(6,) * (worker.LONG_PREFILL - 1),
+                                         max_new_tokens=3)])
+    assert not any(isinstance(event, Prefilling) for event in short)
+
+
+def test_layers_are_told_only_so_often(tiny_engine, monkeypatch):
+    monkeypatch.setattr(worker, "LAYERS_TOLD_SECONDS", 3600)
+    events = tiny_engine.stream([Question("q", prompt_token_ids=(7,) * 300, max_new_tokens=1)])
+    assert [event.layer for event in events if isinstance(event, Prefilling)] == [1]
 
 
 def test_closing_a_stream_cancels_and_frees(tiny_engine):

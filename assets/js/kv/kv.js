@@ -67,7 +67,7 @@ function writeDevice(isRun) {
     if (adapters) facts.push(say("kv.adapters", { size: size(adapters) }));
     if (free !== null) facts.push(say("kv.device_free", { size: size(free) }));
   }
-  if (isRun && kv.cached) facts.push(say("kv.cached", { count: kv.cached.toLocaleString("en") }));
+  if (isRun && kv.cached) facts.push(say("kv.cached", { hits: kv.hits, count: kv.cached.toLocaleString("en") }));
   else if (isRun && kv.kept) facts.push(say("kv.kept", { size: size(kv.kept) }));
   find(".device").replaceChildren(...facts.map((fact) => kev.make("span", {}, fact)));
 }
