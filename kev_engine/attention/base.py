@@ -11,6 +11,7 @@ import torch
 from kev_engine.cache.storage import KVShape, KVStorage
 from kev_engine.isolation.plan import StepPlan
 from kev_engine.native.kernels import Kernels
+from kev_engine.native.layers import LoneRows
 
 ATTN_IMPLEMENTATION = "kev"
 """The name under which `attention_forward` stands in transformers' AttentionInterface."""
@@ -47,6 +48,10 @@ class AttentionBackend(Protocol):
     ) -> torch.Tensor:
         """Attention of the new tokens, `query` `[1, Hq, T, D]`, over keys already in `storage`: `[1, T, Hq, D]`."""
 
+    def lone_rows(self, state: Any, window: int | None) -> LoneRows | None:
+        """What each row reads where `attend` would do for the whole step what `Kernels.attend` does, else None: a layer
+        may then do it between its own products."""
+
 
 def missing_capabilities(backend: AttentionBackend, needs: frozenset[str]) -> str | None:
     """The sentence that says which of the model's needs this backend does not meet, or None."""
@@ -58,8 +63,8 @@ def missing_capabilities(backend: AttentionBackend, needs: frozenset[str]) -> st
 class Execution:
     """One step under way: what `plan=` carries through the model's forward to every attention layer.
 
-    `rows_read` `[R]`: the rows that somebody reads behind the last layer; None for all. `on_layer` is told the number of
-    each layer whose attention begins.
+    `rows_read` `[R]`: the rows that somebody reads behind the last layer; None for all. `on_layer` is told the number
+    of each layer whose attention begins.
     """
 
     backend: AttentionBackend
@@ -68,6 +73,10 @@ class Execution:
     state: Any
     rows_read: torch.Tensor | None = None
     on_layer: Callable[[int], None] | None = None
+
+    def lone_rows(self, window: int | None) -> LoneRows | None:
+        """What each row reads, where the layer under way may store and attend by itself."""
+        return None if self.on_layer is not None else self.backend.lone_rows(self.state, window)
 
 
 def attention_forward(

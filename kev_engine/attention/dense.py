@@ -45,6 +45,9 @@ class DenseBackend:
     def unsupported(self, needs: frozenset[str], device: torch.device, shape: KVShape) -> str | None:
         return missing_capabilities(self, needs)
 
+    def lone_rows(self, state: DenseState, window: int | None) -> None:
+        return None
+
     def prepare(self, plan: StepPlan, storage: KVStorage, windows: frozenset[int | None]) -> DenseState:
         device = storage.keys[0].device
         slots = torch.cat([

@@ -91,6 +91,9 @@ class FlashBackend:
             )
         return None
 
+    def lone_rows(self, state: Any, window: int | None) -> None:
+        return None
+
     def prepare(self, plan: StepPlan, storage: KVStorage, windows: frozenset[int | None]) -> FlashState:
         def on_device(array: Any) -> torch.Tensor:
             return torch.from_numpy(array).to(storage.device)

@@ -19,6 +19,7 @@ from kev_engine.cache.storage import KeyRange, KVShape, KVStorage, key_range
 from kev_engine.isolation.mask import visible
 from kev_engine.isolation.plan import Chunk, StepPlan
 from kev_engine.native.kernels import Kernels
+from kev_engine.native.layers import LoneRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,16 +35,6 @@ class Reader:
     keys: KeyRange
     is_causal: bool
     bias: torch.Tensor | None
-
-
-@dataclass(frozen=True, eq=False)
-class LoneRows:
-    """The first `count` rows of a step, each the only new token of its sequence: row s reads the slots
-    `slots[edges[s]]` … `slots[edges[s + 1] − 1]`."""
-
-    count: int
-    slots: torch.Tensor
-    edges: torch.Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -107,6 +98,10 @@ class SegmentBackend:
             ))
         outs += [self._attend_one(layer, query, storage, reader) for reader in readers.single]
         return (torch.cat(outs) if len(outs) > 1 else outs[0])[None]
+
+    def lone_rows(self, state: dict[int | None, Readers], window: int | None) -> LoneRows | None:
+        readers = state[window]
+        return None if readers.single else readers.lone
 
     def _attend_one(
         self, layer: LayerFacts, query: torch.Tensor, storage: KVStorage, reader: Reader

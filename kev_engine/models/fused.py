@@ -145,8 +145,9 @@ class FusedLayer:
     """`h = x + attention(norm(x))`, then `h + mlp(norm(h))`, its four parts called without what surrounds a module.
 
     With kernels, all that stands before the attention is one call and all that stands behind it another, wherever the
-    parts are fused as well and nobody but adapters has hooked a product. The last layer of a step then computes what
-    stands behind it for the rows that somebody reads, and gives zeros for the others.
+    parts are fused as well and nobody but adapters has hooked a product; where the step's backend says that all rows
+    are lone tokens, the layer is one call. The last layer of a step computes what stands behind its attention for the
+    rows that somebody reads, and gives zeros for the others.
     """
 
     def __init__(self, module: Any, kernels: Kernels | None) -> None:
@@ -167,12 +168,19 @@ class FusedLayer:
         cache: Any = None, **keywords: Any,
     ) -> torch.Tensor:
         module = self.module
-        kernel, adapters = self._kernel_for(hidden_states, cache)
+        plan: Any = keywords.get("plan")
+        kernel, adapters = self._kernel_for(hidden_states, cache, plan)
         if kernel is not None:
-            x, (cos, sin) = hidden_states[0].contiguous(), position_embeddings
-            heads, rotated = kernel.enter(x, cos[0].contiguous(), sin[0].contiguous(), adapters)
+            x, (cos, sin) = hidden_states[0].contiguous(), (part[0].contiguous() for part in position_embeddings)
+            lone = plan.lone_rows(self.attention.forward.constants.get("sliding_window")) if plan is not None else None
+            if lone is not None:
+                assert attention_mask is None, "the plan decides who reads whom; no second mask may arrive"
+                keys, values = (kept[self.attention.layer_idx] for kept in (plan.storage.keys, plan.storage.values))
+                scaling = self.attention.forward.constants["scaling"]
+                return kernel.decode(x, cos, sin, keys, values, plan.slots, lone, scaling, adapters)[None]
+            heads, rotated = kernel.enter(x, cos, sin, adapters)
             mixed = self.attention.forward.attend(heads[None], rotated[None], attention_mask, keywords)[0]
-            rows = self._rows_read(len(x), keywords.get("plan"))
+            rows = self._rows_read(len(x), plan)
             if rows is None:
                 return kernel.leave(x, mixed.contiguous(), adapters)[None]
             out = torch.zeros_like(x)
@@ -188,12 +196,12 @@ class FusedLayer:
         rows = plan.rows_read if self.is_last and plan is not None else None
         return None if rows is None or len(rows) == num_rows else rows
 
-    def _kernel_for(self, x: torch.Tensor, cache: Any) -> tuple[LayerKernel | None, LayerAdapters]:
+    def _kernel_for(self, x: torch.Tensor, cache: Any, plan: Any) -> tuple[LayerKernel | None, LayerAdapters]:
         """The kernel that can take this call, and the adapters of its four products; None if its parts must."""
         attention, mlp = self.attention.forward, self.mlp.forward
         if (
             self.kernels is None or len(x) != 1 or x.shape[1] > self.kernels.most_rows
-            or not isinstance(attention, FusedAttention) or not attention.is_own(cache)
+            or not isinstance(attention, FusedAttention) or (plan is None and not attention.is_own(cache))
             or not isinstance(mlp, FusedFeedForward) or mlp.kernels is None
         ):
             return None, NO_ADAPTERS

@@ -36,11 +36,12 @@ void adapt_f32(const float *x, const float *a, const float *b, float *y, const i
         }
 }
 
-/* Attention of one new token a sequence. query and out [S, Hkv, G, D]; keys and values: head h of slot t begins at
-   h * head_stride + t * slot_stride; sequence s reads slots[cu[s]] … slots[cu[s + 1] - 1], all of them and no other. */
+/* Attention of one new token a sequence. query [S, Hkv, G, D], its sequences query_stride numbers apart; out likewise, but
+   in one piece. Head h of slot t of keys and values begins at h * head_stride + t * slot_stride; sequence s reads
+   slots[cu[s]] … slots[cu[s + 1] - 1], all of them and no other. */
 void attend_f32(const float *query, const float *keys, const float *values, float *out, const int64_t *slots,
                 const int64_t *cu, int64_t sequences, int64_t kv_heads, int64_t groups, int64_t size,
-                int64_t head_stride, int64_t slot_stride, float scale, int threads)
+                int64_t query_stride, int64_t head_stride, int64_t slot_stride, float scale, int threads)
 {
 #pragma omp parallel for num_threads(threads) schedule(dynamic, 1)
     for (int64_t task = 0; task < sequences * kv_heads; task++) {
@@ -48,7 +49,7 @@ void attend_f32(const float *query, const float *keys, const float *values, floa
         int64_t padded = (n + LANES - 1) / LANES * LANES;
         const int64_t *mine = slots + cu[s];
         const float *k = keys + h * head_stride, *v = values + h * head_stride;
-        const float *q = query + task * groups * size;
+        const float *q = query + s * query_stride + h * groups * size;
         float *o = out + task * groups * size;
         float *scores = malloc(sizeof(float) * padded * groups);
         if (!scores) { /* no memory: what cannot be computed must not look like a number */

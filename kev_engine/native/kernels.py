@@ -51,7 +51,7 @@ class Kernels:
         self._product_int8.argtypes = [POINTER] * 6 + [INDEX] * 3 + [INT]
         self._product_int8.restype = None
         self._attend = library.attend_f32
-        self._attend.argtypes = [POINTER] * 6 + [INDEX] * 6 + [FLOAT, INT]
+        self._attend.argtypes = [POINTER] * 6 + [INDEX] * 7 + [FLOAT, INT]
         self._attend.restype = None
         self._prefill = library.prefill_f32
         self._prefill.argtypes = [POINTER] * 4 + [INDEX] * 10 + [FLOAT, INT]
@@ -72,11 +72,14 @@ class Kernels:
         self._gate.argtypes = [POINTER] * 2 + [INDEX] * 2 + [INT]
         self._gate.restype = None
 
-        self.enter_layer, self.leave_layer = library.enter_layer, library.leave_layer
+        self.enter_layer, self.leave_layer, self.decode_layer = (
+            library.enter_layer, library.leave_layer, library.decode_layer
+        )
         """What `LayerKernel` calls."""
         self.enter_layer.argtypes = [POINTER] * 8 + [INDEX, INT]
         self.leave_layer.argtypes = [POINTER] * 6 + [INDEX, INT]
-        self.enter_layer.restype = self.leave_layer.restype = None
+        self.decode_layer.argtypes = [POINTER] * 12 + [INDEX] * 2 + [FLOAT, INDEX, INT]
+        self.enter_layer.restype = self.leave_layer.restype = self.decode_layer.restype = None
 
     def product(self, x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         """`x Wᵀ + bias`, `[..., out]`, for fp32 rows; `weight` `[out, in]` fp32, contiguous."""
@@ -123,7 +126,7 @@ class Kernels:
         out = torch.empty_like(query)
         self._attend(
             query.data_ptr(), keys.data_ptr(), values.data_ptr(), out.data_ptr(), slots.data_ptr(), edges.data_ptr(),
-            num_sequences, kv_heads, num_heads // kv_heads, size, head_stride, slot_stride, scaling,
+            num_sequences, kv_heads, num_heads // kv_heads, size, num_heads * size, head_stride, slot_stride, scaling,
             torch.get_num_threads(),
         )
         return out

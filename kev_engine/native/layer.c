@@ -1,5 +1,5 @@
-/* What stands before and behind the attention of a decoder layer, each as one call: between two kernels Python takes
-   longer than most of them compute. Every number is the one that the kernels give when they are called one by one. */
+/* What stands before and behind the attention of a decoder layer, each as one call, and the whole layer where its rows are
+   lone tokens: between two kernels Python takes longer than most of them compute. Every number is the one that the kernels give when they are called one by one. */
 
 #include "kernels.h"
 #include "vectors.h"
@@ -108,4 +108,26 @@ void leave_layer(const layer *l, const adapters *added, const int64_t *spans, co
         add(h, to, some * l->size);
     }
     free(h);
+}
+
+/* The whole layer for rows that are each the only new token of their sequence: row r is kept at slot into[r] of keys and
+   values, as store_f32 does, and reads what attend_f32 reads by slots and edges. */
+void decode_layer(const layer *l, const adapters *added, const int64_t *spans, const float *x, const float *cosine,
+                  const float *sine, float *out, float *keys, float *values, const int64_t *into, const int64_t *slots,
+                  const int64_t *edges, int64_t head_stride, int64_t slot_stride, float scale, int64_t rows, int threads)
+{
+    const int64_t both = l->query_heads + l->kv_heads, rotated_width = both * l->head, mixed_width = l->out.k;
+    float *heads = malloc(sizeof(float) * rows * (l->qkv.n + rotated_width + mixed_width));
+    if (!heads) {
+        fill_nan(out, rows * l->size);
+        return;
+    }
+    float *rotated = heads + rows * l->qkv.n, *mixed = rotated + rows * rotated_width;
+    enter_layer(l, added, spans, x, cosine, sine, heads, rotated, rows, threads);
+    store_f32(rotated + l->query_heads * l->head, heads + rotated_width, keys, values, into, rows, l->kv_heads, l->head,
+              rotated_width, l->head, l->qkv.n, l->head, slot_stride, head_stride);
+    attend_f32(rotated, keys, values, mixed, slots, edges, rows, l->kv_heads, l->query_heads / l->kv_heads, l->head,
+               rotated_width, head_stride, slot_stride, scale, threads);
+    leave_layer(l, added, spans, x, mixed, out, rows, threads);
+    free(heads);
 }

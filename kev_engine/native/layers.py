@@ -1,4 +1,5 @@
-"""LayerKernel: what stands before and behind the attention of a decoder layer, each as one call (layer.c)."""
+"""LayerKernel: what stands before and behind the attention of a decoder layer, each as one call, and all of it where
+every row is the only new token of its sequence (layer.c)."""
 
 from __future__ import annotations
 
@@ -77,6 +78,16 @@ NORMS = 4
 """Of a layer whose heads have norms of their own."""
 
 
+@dataclass(frozen=True, eq=False)
+class LoneRows:
+    """The first `count` rows of a step, each the only new token of its sequence: row s reads the slots
+    `slots[edges[s]]` … `slots[edges[s + 1] − 1]`."""
+
+    count: int
+    slots: torch.Tensor
+    edges: torch.Tensor
+
+
 class LayerKernel:
     """One layer's calls. The tensors it was made of must stay where they are."""
 
@@ -114,6 +125,21 @@ class LayerKernel:
         self._kernels.leave_layer(
             ctypes.byref(self._layer), added.parts, _pointer(added.spans), x.data_ptr(), mixed.data_ptr(),
             out.data_ptr(), len(x), torch.get_num_threads(),
+        )
+        return out
+
+    def decode(
+        self, x: torch.Tensor, cos: torch.Tensor, sin: torch.Tensor, keys: torch.Tensor, values: torch.Tensor,
+        into: torch.Tensor, rows: LoneRows, scaling: float, added: LayerAdapters = NO_ADAPTERS,
+    ) -> torch.Tensor:
+        """What the layer gives, `[T, hidden]`, where all rows are lone tokens: their keys and values are kept at the
+        slots `into` `[T]` (int64), and they attend as `Kernels.attend` does. `keys` and `values` as there."""
+        out = torch.empty_like(x)
+        slot_stride, head_stride, _ = keys.stride()
+        self._kernels.decode_layer(
+            ctypes.byref(self._layer), added.parts, _pointer(added.spans), x.data_ptr(), cos.data_ptr(), sin.data_ptr(),
+            out.data_ptr(), keys.data_ptr(), values.data_ptr(), into.data_ptr(), rows.slots.data_ptr(),
+            rows.edges.data_ptr(), head_stride, slot_stride, scaling, len(x), torch.get_num_threads(),
         )
         return out
 

@@ -47,6 +47,9 @@ class TimedBackend:
     def unsupported(self, needs: frozenset[str], device: torch.device, shape: KVShape) -> str | None:
         return self.inner.unsupported(needs, device, shape)
 
+    def lone_rows(self, state: Any, window: int | None) -> None:
+        return None
+
     def prepare(self, plan: StepPlan, storage: KVStorage, windows: frozenset[int | None]) -> Any:
         with self.clock.phase("attention"):
             return self.inner.prepare(plan, storage, windows)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from kev_engine.native.groups import round_groups
-from kev_engine.native.layers import Adapting, LayerKernel, LayerWeights, Norm, Weights, layer_adapters
+from kev_engine.native.layers import Adapting, LayerKernel, LayerWeights, LoneRows, Norm, Weights, layer_adapters
 
 SIZE, WIDTH, HEAD, QUERY_HEADS, KV_HEADS = 48, 80, 12, 4, 2
 OUTS_INS = (((QUERY_HEADS + 2 * KV_HEADS) * HEAD, SIZE), (SIZE, QUERY_HEADS * HEAD), (2 * WIDTH, SIZE), (SIZE, WIDTH))
@@ -129,3 +129,67 @@ def test_a_row_is_the_same_whoever_stands_beside_it(kernels):
         assert after[4].isnan().all()
         rest = torch.arange(9) != 4
         assert torch.equal(before[rest], after[rest])
+
+
+LENGTHS = (3, 1, 7, 12, 5, 9, 2, 30, 4)
+"""Keys of each of nine stories, the new one included."""
+
+
+def story(seed: int):
+    """Keys and values of 100 slots, head by head like a storage's; where each story reads, and keeps its last."""
+    keys, values = (random(KV_HEADS, 100, HEAD, seed=seed + half).transpose(0, 1) for half in (0, 1))
+    slots = torch.randperm(100, generator=torch.Generator().manual_seed(seed))[: sum(LENGTHS)]
+    edges = torch.tensor([0, *LENGTHS]).cumsum(0)
+    return keys, values, LoneRows(len(LENGTHS), slots, edges), slots[edges[1:] - 1].contiguous()
+
+
+def decoded_alike(broken, kernels, given: LayerWeights, has_adapters: bool) -> bool:
+    """Whether the one call of `broken` leaves and gives the bits that the calls of `kernels` do."""
+    rows = len(LENGTHS)
+    x, cos, sin = (random(rows, width, seed=seed) for seed, width in enumerate((SIZE, HEAD, HEAD)))
+    added = layer_adapters(adapters(rows) if has_adapters else [None] * 4)
+    layer = LayerKernel(kernels, given)
+    keys, values, lone, into = story(5)
+    heads, rotated = layer.enter(x, cos, sin, added)
+    kernels.store(rotated[:, QUERY_HEADS:], heads[:, -KV_HEADS:], keys, values, into)
+    query = rotated[:, :QUERY_HEADS].contiguous()
+    mixed = kernels.attend(query, keys, values, lone.slots, lone.edges, 0.3).view(rows, -1)
+    right = layer.leave(x, mixed, added)
+    mine, theirs, *_ = story(5)
+    found = LayerKernel(broken, given).decode(x, cos, sin, mine, theirs, into, lone, 0.3, added)
+    return all(map(torch.equal, (found, mine, theirs), (right, keys, values)))
+
+
+@pytest.mark.parametrize(
+    ("has_bias", "is_int8", "has_head_norms", "has_adapters"), [*product([False, True], repeat=4)]
+)
+def test_one_call_gives_the_bits_of_those_it_stands_for(kernels, has_bias, is_int8, has_head_norms, has_adapters):
+    assert decoded_alike(kernels, kernels, weights(has_bias, is_int8, has_head_norms), has_adapters)
+
+
+@pytest.mark.parametrize(("right", "wrong"), [
+    ("store_f32(rotated + l->query_heads * l->head", "store_f32(rotated"),
+    ("heads + rotated_width, keys", "heads, keys"), ("mixed, slots, edges, rows", "mixed, into, edges, 0 * rows"),
+    ("rotated_width, head_stride, slot_stride, scale", "mixed_width, head_stride, slot_stride, scale"),
+    ("leave_layer(l, added, spans, x, mixed, out", "leave_layer(l, NULL, spans, x, mixed, out"),
+])
+def test_one_call_that_is_wrong_gives_other_bits(kernels, compiled_from, right, wrong):
+    assert not decoded_alike(compiled_from("layer.c", right, wrong), kernels, weights(True, False, True), True)
+
+
+def test_a_lone_token_reads_its_own_story_alone(kernels):
+    """NaN in one row, in its story and in all slots of nobody stays with that row."""
+    layer, added = LayerKernel(kernels, weights(True, False, True)), layer_adapters(adapters(len(LENGTHS)))
+    x, cos, sin = (random(len(LENGTHS), width, seed=seed) for seed, width in enumerate((SIZE, HEAD, HEAD)))
+    keys, values, lone, into = story(5)
+    right = layer.decode(x, cos, sin, keys, values, into, lone, 0.3, added)
+    keys, values, *_ = story(5)
+    sick = 3
+    theirs = torch.cat([lone.slots[: lone.edges[sick]], lone.slots[lone.edges[sick + 1] :]])
+    foreign = torch.ones(100, dtype=torch.bool)
+    foreign[theirs] = False
+    x[sick], keys[foreign], values[foreign] = float("nan"), float("nan"), float("nan")
+    found = layer.decode(x, cos, sin, keys, values, into, lone, 0.3, added)
+    rest = torch.arange(len(LENGTHS)) != sick
+    assert found[sick].isnan().all()
+    assert torch.equal(found[rest], right[rest])

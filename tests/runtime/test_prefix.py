@@ -217,6 +217,9 @@ class _Sick:
     def prepare(self, plan, storage, windows):
         return self.inner.prepare(plan, storage, windows)
 
+    def lone_rows(self, state, window):
+        return None
+
     def attend(self, layer, query, storage, state):
         return torch.full_like(self.inner.attend(layer, query, storage, state), float("nan"))
 
