@@ -183,13 +183,13 @@ class PoisoningRunner(ModelRunner):
 
     worker: Worker
 
-    def run(self, plan: Any, storage: Any, *rest: Any) -> torch.Tensor:
+    def run(self, plan: Any, storage: Any, *rest: Any, **named: Any) -> torch.Tensor:
         size = storage.block_size
         for sequence in self.worker.scheduler.running:
             table = np.asarray(sequence.block_table, dtype=np.int64)
             at = np.arange(sequence.num_computed, len(table) * size)
             storage.fill_slots(torch.from_numpy(table[at // size] * size + at % size), float("nan"))
-        return super().run(plan, storage, *rest)
+        return super().run(plan, storage, *rest, **named)
 
 
 def test_what_rejected_guesses_stored_is_never_read(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from kev_engine.config import EngineConfig
 from kev_engine.errors import EngineBusy, EngineClosed, EngineFailed
+from kev_engine.native.layers import LayerKernel
 from kev_engine.runtime import worker as worker_module
 from kev_engine.runtime.engine import Engine
 from kev_engine.runtime.events import Step
@@ -93,6 +94,16 @@ def test_a_step_that_is_killed_ends_its_run_and_the_next_one_works(engine, monke
         assert essence(engine.ask(ASKED, SHARED)) == right
 
 
+def test_a_step_that_is_killed_inside_a_layer_ends_its_run(kernels, engine, monkeypatch):
+    right = essence(engine.ask(ASKED, SHARED))
+    with monkeypatch.context() as broken:
+        broken.setattr(LayerKernel, "decode", nth_raises(LayerKernel.decode, MemoryError("out of memory"), 3))
+        with pytest.raises(EngineFailed, match="out of memory"):
+            engine.ask(ASKED, SHARED)
+    assert engine._pool.num_used == 0
+    assert essence(engine.ask(ASKED, SHARED)) == right
+
+
 def test_who_takes_no_part_in_the_step_goes_on(folder, monkeypatch):
     with started(folder, prefix_cache_bytes=0) as engine:
         [right] = engine.ask([long("waits", 180)]).answers
@@ -102,7 +113,7 @@ def test_who_takes_no_part_in_the_step_goes_on(folder, monkeypatch):
                 break
         second = engine.stream([long("waits", 180)])
         backend = type(engine._runner.backend)
-        monkeypatch.setattr(backend, "attend", nth_raises(backend.attend, RuntimeError("out"), 9))
+        monkeypatch.setattr(backend, "prepare", nth_raises(backend.prepare, RuntimeError("out"), 5))
         with pytest.raises(EngineFailed, match="out"):
             list(first)
         answers = [event.answer for event in second if hasattr(event, "answer")]
