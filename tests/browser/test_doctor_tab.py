@@ -31,8 +31,11 @@ def open_doctor(page: Page) -> Page:
 @pytest.fixture
 def doctor(page: Page) -> Page:
     """The tab, open and empty."""
-    open_doctor(page)
+    batch = open_doctor(page).locator("#doctor-batch textarea")
+    # So that it is seen when it was cleared: an answer that came later would clear what a test types.
+    batch.fill("?")
     page.click("#doctor-clear")
+    expect(batch).to_have_value("")
     expect(page.locator("#doctor-findings .hint")).to_be_visible()
     return page
 
