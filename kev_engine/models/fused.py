@@ -176,7 +176,8 @@ class FusedLayer:
             if lone is not None:
                 assert attention_mask is None, "the plan decides who reads whom; no second mask may arrive"
                 keys, values = (kept[self.attention.layer_idx] for kept in (plan.storage.keys, plan.storage.values))
-                scaling = self.attention.forward.constants["scaling"]
+                # The same default as attention_forward's.
+                scaling = self.attention.forward.constants.get("scaling") or self.attention.forward.head_dim ** -0.5
                 return kernel.decode(x, cos, sin, keys, values, plan.slots, lone, scaling, adapters)[None]
             heads, rotated = kernel.enter(x, cos, sin, adapters)
             mixed = self.attention.forward.attend(heads[None], rotated[None], attention_mask, keywords)[0]

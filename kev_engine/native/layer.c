@@ -1,5 +1,6 @@
 /* What stands before and behind the attention of a decoder layer, each as one call, and the whole layer where its rows are
-   lone tokens: between two kernels Python takes longer than most of them compute. Every number is the one that the kernels give when they are called one by one. */
+   lone tokens: between two kernels Python takes longer than most of them compute. Every number is the one that the kernels
+   give when they are called one by one. */
 
 #include "kernels.h"
 #include "vectors.h"
